@@ -1,4 +1,4 @@
-// What the raw modules of all languages have in common. A language's own file is
+// Common part of the raw modules of all languages. A language's own file is
 //
 //   %module(...) raw
 //   %{ #include "shim/shim.h" %}

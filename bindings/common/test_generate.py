@@ -1,4 +1,4 @@
-"""What the generator makes of a header: an option is in every language, named and documented by it."""
+"""Output of the generator for a header: an option is in every language, named and documented by it."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""No sentence of the library speaks C to users of another language: every name in it is one that they have."""
+"""No message of the library uses C names with users of another language: every name in it is one of theirs."""
 
 import pathlib
 import re
@@ -29,7 +29,7 @@ def literals(path):
 
 
 def said():
-    """{name: a file that says it}"""
+    """{name: a file that has it}"""
     found = {}
     for folder in ("src", "bindings/common/shim"):
         for path in (ROOT / folder).rglob("*"):

@@ -1,4 +1,4 @@
-// Who destroys C++ objects: a Cleaner, once the raw object that owns one is unreachable, or delete()
+// C++ objects are destroyed by a Cleaner, once the raw object that owns one is unreachable, or by delete()
 // before. JNI keeps the raw objects that a call was given reachable while it runs, so nothing is
 // destroyed under a call. Objects of subclasses of ours (directors) are deleted by the facade alone.
 %typemap(javafinalize) SWIGTYPE ""

@@ -29,8 +29,8 @@
 %typemap(out) jobject "$result = $1;"
 %typemap(javaout) jobject { return $jnicall; }
 
-// ---- Text: String, as UTF-8 byte for byte. SWIG's std_string.i would pass modified UTF-8. What may be
-// cut inside a sequence stays bytes.
+// ---- Text: String, as UTF-8 byte for byte. SWIG's std_string.i would pass modified UTF-8. Text that may
+// be cut inside a sequence stays bytes.
 %{
 static bool blend_get_bytes(JNIEnv* jenv, jbyteArray bytes, std::string* text) {
   if (bytes == NULL) {

@@ -73,10 +73,10 @@ static void blend_raise(const blend_shim::Outcome& outcome) {
   }
 }
 
-// ---- Numbers: one that does not fit is told by the name of its option, not by SWIG's and C's names. What
-// has an __index__ is a whole number.
+// ---- Numbers: an error about one that does not fit names its option, not SWIG's and C's names. An object
+// with an __index__ is a whole number.
 %fragment("blend_number", "header") {
-// Of SWIG's Options_member_set the member, as the facade calls it.
+// The member in SWIG's Options_member_set, by the facade's name.
 SWIGINTERN void blend_name_of(const char* function, char name[64]) {
   const char* begin = strchr(function, '_');
   begin = begin == NULL ? function : begin + 1;

@@ -14,7 +14,7 @@
 
 namespace blend_python {
 
-// Of the thread that runs signal handlers. Set once, under the interpreter's lock.
+// Id of the thread that runs signal handlers. Set once, under the interpreter's lock.
 inline unsigned long main_thread = 0;
 
 inline bool on_main_thread() { return PyThread_get_thread_ident() == main_thread; }

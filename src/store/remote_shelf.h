@@ -21,7 +21,7 @@ class RemoteShelf {
  public:
   virtual ~RemoteShelf() = default;
   virtual Status check() = 0;  // whether every server answers
-  // All chunks there, as far as this store's seal key shows them. `problem`: a key that is none.
+  // All chunks there, as far as this store's seal key shows them. `problem`: a key without chunk.
   using Problem = std::function<void(const std::string& key, const Status& why)>;
   virtual Result<std::vector<Sha256>> list(const Problem& problem) = 0;
   // Each says in *existed when there was nothing to do. NOT_FOUND, CORRUPT.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes what the bindings' sources have of the public headers and of errors.txt.
+"""Generates the parts of the bindings' sources that follow from the public headers and errors.txt.
 
     generate common OUT            what the shim and SWIG include
     generate python SOURCES OUT    the package: the files in SOURCES, and those that are made whole
@@ -25,7 +25,7 @@ import python
 from headers import Headers
 from meaning import Meaning
 
-# Back end, what of the sources it takes, and what somebody else leaves beside what is made.
+# Back end, the sources it takes, and files of other tools beside its output.
 LANGUAGES = {
     "python": (python, ("*.py", "py.typed"), {"raw.py"}),
     "java": (java, ("*.java",), set()),
@@ -89,7 +89,7 @@ def main():
         files = go.formatted(files)
     write(args.out, files)
     for path in set(args.out.rglob(patterns[0])) - {args.out / name for name in files}:
-        if path.name not in beside:  # of a source that is no more
+        if path.name not in beside:  # of a source that no longer exists
             path.unlink()
     return 0
 

@@ -18,7 +18,7 @@ class Error:
 
     @property
     def own(self):
-        """The shim's: misuse of an object."""
+        """Whether it is the shim's: misuse of an object."""
         return self.value <= -1000
 
     @property
@@ -34,7 +34,7 @@ def table():
 
 
 def differences(headers):
-    """What the table has otherwise than the headers."""
+    """Differences between the table and the headers."""
     defined = {("BLEND_" + c.name, int(c.value)) for c in headers.constants if c.name.startswith("E_")}
     outcome = (COMMON / "shim" / "outcome.h").read_text()
     defined |= {(name, int(value)) for name, value in

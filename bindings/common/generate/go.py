@@ -106,7 +106,7 @@ def shown(value):
 
 
 def number(value):
-    """What a number is in Go."""
+    """The Go type of a number."""
     if value.type in ("double", "float"):
         return "float64"
     if "bytes" in value.name.split("_") and value.type != "uint32_t":
@@ -194,7 +194,7 @@ LINES = {"fields": fields, "set": sets}
 # declarations and definitions, so that nothing but libblend must be installed.
 
 def inlined(path, folders, done):
-    """The text of a file with what it includes of ours in place, each once."""
+    """The text of a file with our includes in place, each once."""
     lines = []
     for line in path.read_text().splitlines():
         own = re.match(r'#include (?:"([\w./]+)"|<(blend/[\w./]+)>)', line)
@@ -208,7 +208,7 @@ def inlined(path, folders, done):
 
 
 def raw(made_by_swig):
-    """internal/raw: what is left in a folder by SWIG, and the shim."""
+    """internal/raw: SWIG's files in a folder, and the shim."""
     shim = ROOT / "bindings" / "common" / "shim"
     folders = (made_by_swig.parents[1] / "common", ROOT / "src", ROOT / "include")
     done = set()
@@ -230,7 +230,7 @@ def raw(made_by_swig):
 
 
 def formatted(files):
-    """What is made, as gofmt has it, where there is one."""
+    """The generated files, formatted by gofmt where there is one."""
     gofmt = shutil.which("gofmt")
     if gofmt is None:
         return files

@@ -1,4 +1,4 @@
-"""What the public headers declare: structs with their members, constants, and the comments of both."""
+"""The declarations of the public headers: structs with their members, constants, and the comments of both."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""What the declarations mean to a host's language: which number is a choice, a yes or no, a time.
+"""The meaning of declarations in a host's language: which number is a choice, a yes or no, a time.
 
 It is read from the headers' own words. A member whose comment begins with BLEND_POLICY_ is a choice of
 that family, one whose comment begins with "1:" is a yes or no, and a name means the same in every
@@ -81,7 +81,7 @@ class Value:
         return default is None or float(default[1].rstrip(".")) == 0
 
 
-# What the shim adds to a struct.
+# Members that the shim adds to a struct.
 ADDED = {
     "chunk_info": Value("problem", "problem", "std::string", "text", 'what is wrong with it; "" for a sound chunk'),
     "machine_info": Value("kept", "kept", "bool", "yes", "1: it was in the file, nothing was measured"),
@@ -146,7 +146,7 @@ class Meaning:
         return Value(member.name, member.name, member.shown_as, kind, note, enum)
 
     def options(self, struct):
-        """What a call may be told, in the order of the header."""
+        """Callbacks of a call, in the order of the header."""
         found = []
         struct = self.headers.structs[struct]
         for member in struct.fields:
@@ -161,7 +161,7 @@ class Meaning:
         return found
 
     def info(self, struct):
-        """What is told of something, in the order of the header; what the shim adds comes last."""
+        """Members of an info struct, in the order of the header; those that the shim adds come last."""
         declared = self.headers.structs[struct]
         values = [self.value(declared, member) for member in declared.fields]
         return values + ([ADDED[struct]] if struct in ADDED else [])
@@ -173,12 +173,12 @@ class Meaning:
 
 
 def enum_says_it(note):
-    """A comment that names a family and says no more of what is chosen."""
+    """Whether a comment names a family and says no more about the choice."""
     return re.match(r"BLEND_[A-Z_]+_\*(;|$)", note)
 
 
 def tidied(note):
-    """A comment without what only C needs: the family of a choice, how long a pointer is valid."""
+    """A comment without parts that only C needs: the family of a choice, how long a pointer is valid."""
     note = re.sub(r"^BLEND_[A-Z_]+_\*(?:[;,:]? |$)", "", note)
     note = re.sub(r"[;,]? ?valid while [^;]* open\b", "", note)
     note = re.sub(r'[;,]? ?NULL = ""', "", note)

@@ -1,5 +1,5 @@
-"""names.txt and the families of constants: what the library's sentences call by its name in C, and how
-a language calls it."""
+"""names.txt and the families of constants: C names in the library's messages, and their names in each
+language."""
 
 import errors
 

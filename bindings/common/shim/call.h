@@ -1,4 +1,4 @@
-// What a call takes besides its arguments: a token that cancels it, and a listener.
+// Arguments of a call besides its own: a token that cancels it, and a listener.
 #ifndef BLEND_SHIM_CALL_H
 #define BLEND_SHIM_CALL_H
 
@@ -30,7 +30,7 @@ class Cancel {
 
  private:
 #ifndef SWIG
-  std::shared_ptr<blendpp::CancelToken> token_;  // null: no memory; then it stops nothing
+  std::shared_ptr<blendpp::CancelToken> token_;  // null: no memory; then it has no effect
 #endif
 };
 
@@ -89,7 +89,7 @@ class Listener {
     (void)total;
     return true;
   }
-  // Of BLEND_POLICY_CALLBACK.
+  // Scores rows for BLEND_POLICY_CALLBACK.
   virtual bool score(const Scoring& candidates) {
     (void)candidates;
     return true;
@@ -101,8 +101,8 @@ class Listener {
   }
 };
 
-// Base of what collects arguments. Adding does not throw: if memory runs out, the collection is
-// marked incomplete, and the call that takes it gives BLEND_E_OUT_OF_MEMORY. Not thread-safe.
+// Base of classes that collect arguments. Adding does not throw: if memory runs out, the collection
+// is marked incomplete, and the call that takes it gives BLEND_E_OUT_OF_MEMORY. Not thread-safe.
 class Builder {
 #ifndef SWIG
  public:
@@ -136,7 +136,7 @@ class Call : public Builder {
 #endif
 };
 
-// One thing worth a log line; see blend_event_fn.
+// One event worth a log line; see blend_event_fn.
 struct Event {
   int32_t code = 0;
   std::string message;

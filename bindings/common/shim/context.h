@@ -20,8 +20,8 @@ struct ContextOptions {
   BLEND_CTX_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
 };
 
-// Every function may be called on any thread at any time, close() included: what runs is finished
-// first, what comes later gives BLEND_SHIM_E_CLOSED.
+// Every function may be called on any thread at any time, close() included: running calls are
+// finished first, later ones give BLEND_SHIM_E_CLOSED.
 class Context {
  public:
   // Null on failure.

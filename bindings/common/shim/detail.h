@@ -1,4 +1,4 @@
-// What the shim's own files share; SWIG never sees it.
+// Shared by the shim's own files; SWIG never sees it.
 #ifndef BLEND_SHIM_DETAIL_H
 #define BLEND_SHIM_DETAIL_H
 
@@ -15,7 +15,7 @@
 
 namespace blend_shim {
 
-// Where an object of the library lives until close() or the last call that uses it ends, whichever
+// Holds an object of the library until close() or the last call that uses it ends, whichever
 // is later. Thread-safe.
 template <typename T>
 class Slot {
@@ -180,7 +180,7 @@ class Gate {
   // Throw IN_USE or, for a change, VIEW_HELD.
   void begin_reading();
   void end_reading() noexcept;
-  // view_stays: what changes is not what a view shows.
+  // view_stays: the change does not affect the memory of views.
   void begin_changing(bool view_stays = false);
   void end_changing() noexcept;
   void add_view();  // while reading

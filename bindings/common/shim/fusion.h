@@ -1,4 +1,4 @@
-// Fusions: one prompt's fused cache, its account, and the text that follows.
+// Fusions: one prompt's fused cache, its report, and the text that follows.
 #ifndef BLEND_SHIM_FUSION_H
 #define BLEND_SHIM_FUSION_H
 

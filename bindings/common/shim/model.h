@@ -33,7 +33,7 @@ class ModelDescription : public Builder {
 #endif
 };
 
-// What was stored, or found.
+// A chunk that was stored, or found.
 struct Stored {
   std::string id;
   bool existed = false;  // it was in the store already: nothing was computed
@@ -66,7 +66,7 @@ class CorpusOptions : public Call {
 class Corpus : public Builder {
  public:
   void add(const int32_t* tokens, size_t n_tokens) noexcept;  // copied
-  // Of the text that was added last.
+  // Label of the text that was added last.
   void set_label(const std::string& label) noexcept;
   void set_tags(const std::string& tags) noexcept;
   size_t size() const noexcept { return chunks_.size(); }
@@ -82,13 +82,13 @@ class Corpus : public Builder {
 #endif
 };
 
-// What became of the texts of a corpus, in their order; i < size().
+// Results of the texts of a corpus, in their order; i < size().
 class CorpusRecords {
  public:
   size_t size() const noexcept { return records_.size(); }
   std::string id(size_t i, Outcome& out) const noexcept;
   bool existed(size_t i) const noexcept { return i < size() && records_[i].existed; }
-  // Of the contextual record; 0: there is none, since no other chunk is similar.
+  // Number of passages of the contextual record; 0: there is none, since no other chunk is similar.
   uint32_t n_contexts(size_t i) const noexcept { return i < size() ? records_[i].n_contexts : 0; }
 #ifndef SWIG
   struct Record {
@@ -149,11 +149,11 @@ class Model {
                          Outcome& out) noexcept;
   ~Model();
   ModelInfo info(Outcome& out) const noexcept;
-  // Text is bytes of UTF-8, in and out; what comes out may be cut inside a sequence.
+  // Text is bytes of UTF-8, in and out; output may be cut inside a sequence.
   View tokenize(const std::string& text, uint32_t flags, Outcome& out) const noexcept;
   std::string detokenize(const int32_t* tokens, size_t n_tokens, uint32_t flags,
                          Outcome& out) const noexcept;
-  // A conversation as the model's chat template puts it, and its text.
+  // A conversation by the model's chat template, and its text.
   Prompt chat(const Chat& chat, const ChatOptions& options, const Cancel& cancel,
               Outcome& out) const noexcept;
   std::string chat_text(const Chat& chat, const ChatOptions& options, const Cancel& cancel,

@@ -1,4 +1,4 @@
-// Fuse options, and the accounts of a fuse.
+// Fuse options, and the reports of a fuse.
 #include "detail.h"
 
 namespace blend_shim {

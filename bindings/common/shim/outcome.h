@@ -7,7 +7,7 @@
 
 #include <string>
 
-// Codes of the shim's own, beside those of blend.h; see bindings/common/errors.txt.
+// Codes of the shim's own, in addition to those of blend.h; see bindings/common/errors.txt.
 #define BLEND_SHIM_E_CLOSED (-1001)     // the object was closed before
 #define BLEND_SHIM_E_IN_USE (-1002)     // another call or an open stream has the object to itself
 #define BLEND_SHIM_E_VIEW_HELD (-1003)  // the call would change memory that a view shows

@@ -23,8 +23,8 @@ class Plan {
   // It must hold all rows of the prompt.
   void fetch(uint32_t layer, const KvView& layer_kv, Outcome& out) noexcept;
   void synchronize(uint32_t layer, Outcome& out) noexcept;
-  // What the question's rows attend to at the layers that FusionInfo names, by row of the prompt,
-  // where a policy asks: the rows to begin layer 0 with, a copy.
+  // Attention of the question's rows at the layers that FusionInfo names, by row of the prompt,
+  // where a policy asks: returns the rows to begin layer 0 with, a copy.
   View probe(const float* attention, size_t n_attention, Outcome& out) noexcept;
   // blend_plan_select (`select` is a keyword of Go): the rows to go on with, a copy. `fresh`:
   // row i is row rows()[i].

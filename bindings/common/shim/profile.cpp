@@ -26,7 +26,7 @@ std::vector<blendpp::Prompt> to_c(const Samples& samples) {
   return prompts;
 }
 
-// What the options of both have in common.
+// Common options of both.
 template <typename C>
 void add_call(const Call& s, C& c) {
   c.on_progress = progress_of(s);

@@ -1,4 +1,4 @@
-// What was measured: profiles of a model, and how fast this machine is.
+// Measurements: profiles of a model, and how fast this machine is.
 #ifndef BLEND_SHIM_PROFILE_H
 #define BLEND_SHIM_PROFILE_H
 
@@ -45,7 +45,7 @@ struct Verdict {
   BLEND_VERDICT_FIELDS(BLEND_SHIM_DECLARE)
 };
 
-// What calibration found out about one model. Every function may be called on any thread at any
+// The profile that calibration made of one model. Every function may be called on any thread at any
 // time; options that were given it keep it open.
 class Profile {
  public:
@@ -88,7 +88,7 @@ class MachineOptions : public Call {
 
 struct MachineInfo {
   BLEND_MACHINE_INFO_FIELDS(BLEND_SHIM_DECLARE)
-  bool kept = false;  // it was in the file: nothing was measured
+  bool kept = false;  // read from the file: nothing was measured
 };
 
 struct MachinePoint {

@@ -26,12 +26,12 @@ class Prompt : public Builder {
   size_t n_tokens() const noexcept;  // of the segments given as tokens
   // The tokens before the first chunk; none where there is no chunk.
   View head(Outcome& out) const noexcept;
-  // Of one segment, which must be there: its kind; its tokens; its id ("" where it has tokens).
+  // A segment, which must exist: its kind; its tokens; its id ("" where it has tokens).
   uint32_t kind(size_t segment) const noexcept;
   View tokens(size_t segment, Outcome& out) const noexcept;
   std::string chunk_id(size_t segment) const noexcept;
 #ifndef SWIG
-  // Throws what was wrong with a segment.
+  // Throws the error of a segment.
   const blendpp::Prompt& get() const;
   std::shared_ptr<blendpp::Prompt> prompt_;
   std::string problem_;

@@ -16,7 +16,7 @@ void StoreOptions::set_secrets(const std::string& user, const std::string& passw
 
 namespace {
 
-// What the library asks for while it opens the store.
+// Secrets that the library asks for while it opens the store.
 struct Secrets {
   std::string user, password, seal_key;
 };
@@ -107,7 +107,7 @@ void Store::flush(Outcome& out) const noexcept {
 
 namespace {
 
-// A ChunkFn that keeps what it is told.
+// A ChunkFn that collects its arguments.
 blendpp::ChunkFn into(Chunks& chunks) {
   return [&chunks](const blend_chunk_info& c, const char* problem) {
     ChunkInfo s = shown<ChunkInfo>(c);
@@ -125,13 +125,13 @@ std::vector<blendpp::ChunkId> to_c(const ChunkIds& ids) {
   return out;
 }
 
-// A language's text may have a NUL inside, which C would take for its end.
+// Text of a language may contain NUL, which would end it in C.
 const char* text_of(const std::string& text) {
   if (text.find('\0') != std::string::npos) invalid("a label or tag has a control character in it");
   return text.c_str();
 }
 
-// As long as `s` lives.
+// Valid as long as `s` lives.
 blendpp::FilterOptions to_c(const FilterOptions& s) {
   require_complete(s);
   blendpp::FilterOptions c;
@@ -139,7 +139,7 @@ blendpp::FilterOptions to_c(const FilterOptions& s) {
   return c;
 }
 
-// Options for export and import, and what they point at.
+// Options for export and import, and the memory they point to.
 struct Transfer {
   explicit Transfer(const TransferOptions& s) : ids(to_c(s.ids_)) {
     require_complete(s);
@@ -157,7 +157,7 @@ struct Transfer {
   blendpp::TransferOptions c;
 };
 
-// What is damaged is told in the list.
+// Damage is reported in the list.
 template <typename List>
 Chunks listed(const List& list) {
   Chunks chunks;

@@ -17,7 +17,7 @@ class Profile;
 struct StoreOptions : public Builder {
   StoreOptions() noexcept;
   BLEND_STORE_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
-  // For the remote tier; "" is none. seal_key: 64 hexadecimal digits. All three empty: the
+  // For the remote tier; "": without. seal_key: 64 hexadecimal digits. All three empty: the
   // environment's.
   void set_secrets(const std::string& user, const std::string& password,
                    const std::string& seal_key) noexcept;
@@ -69,25 +69,26 @@ class TransferOptions : public Call {
 #endif
 };
 
-// Which chunks are meant; what is not set means every one.
+// Selects chunks; members that are not set mean every one.
 struct FilterOptions : public Builder {
   FilterOptions() noexcept;
   BLEND_FILTER_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
-  void set_tenant(const std::string& tenant) noexcept;  // only its chunks; "": those of none
+  void set_tenant(
+      const std::string& tenant) noexcept;  // only its chunks; "": those without a tenant
 #ifndef SWIG
   std::string tenant_;
   bool has_tenant_ = false;
 #endif
 };
 
-// What the chunks of one tenant take and may take (0: no bound but the store's).
+// Usage and quota of one tenant's chunks (0: no bound but the store's).
 struct TenantUse {
   uint64_t n_chunks = 0;
   uint64_t stored_bytes = 0;
   uint64_t quota_bytes = 0;
 };
 
-// What compacting did to the data file.
+// Effect of compacting on the data file.
 struct Compacted {
   uint64_t bytes_before = 0;
   uint64_t bytes_after = 0;
@@ -118,24 +119,23 @@ class Store {
   // Null on failure.
   static Store* open(const Context& ctx, const std::string& path, const StoreOptions& options,
                      Outcome& out) noexcept;
-  // No store at all: what fuses and plans with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE may be
-  // given.
+  // No store at all, for fuses and plans with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE.
   static Store* none() noexcept;
   ~Store();
   void flush(Outcome& out) const noexcept;
   // With `verify`, damaged chunks have a `problem`; the call itself does not fail because of them.
   Chunks list(bool verify, Outcome& out) const noexcept;
   void remove(const std::string& id, Outcome& out) const noexcept;
-  // The same of one tenant, for whom others' chunks are not there.
+  // The same for one tenant, for whom others' chunks do not exist.
   Chunks list_of(const std::string& tenant, bool verify, Outcome& out) const noexcept;
   void remove_of(const std::string& id, const std::string& tenant, Outcome& out) const noexcept;
-  // The chunks that a filter means; those that were removed.
+  // The chunks that a filter selects; those that were removed.
   Chunks list_matching(const FilterOptions& filter, bool verify, Outcome& out) const noexcept;
   Chunks remove_matching(const FilterOptions& filter, Outcome& out) const noexcept;
-  // What a chunk is called from now on; "" removes it.
+  // Labels a chunk from now on; "" removes the label.
   void set_label(const std::string& id, const std::string& label, Outcome& out) const noexcept;
   void set_tags(const std::string& id, const std::string& tags, Outcome& out) const noexcept;
-  // The same of one tenant's chunk.
+  // The same for one tenant's chunk.
   void set_label_of(const std::string& id, const std::string& tenant, const std::string& label,
                     Outcome& out) const noexcept;
   void set_tags_of(const std::string& id, const std::string& tenant, const std::string& tags,
@@ -145,7 +145,7 @@ class Store {
   // Whether the background write of a chunk is done within timeout_ms (negative: waits for it). If
   // the write failed, its error is this call's.
   bool wait(const std::string& id, int64_t timeout_ms, Outcome& out) const noexcept;
-  // Chunks of the profile's model that are put from here on are rounded as the profile says.
+  // Chunks of the profile's model that are put from here on are rounded by the profile.
   void use_profile(const Profile& profile, Outcome& out) const noexcept;
   // The chunks that coming prompts need, first needed first. Replaces the hint before.
   void hint(const ChunkIds& ids, Outcome& out) const noexcept;

@@ -17,7 +17,7 @@ struct StreamState {
     kIdle,    // nothing was asked for, or the last token was pulled
     kWanted,  // the generating thread is to bring the next
     kReady,   // it did
-    kLogits,  // it waits for what becomes of the logits of the next
+    kLogits,  // it waits for changes to the logits of the next
     kEnded,   // there are no more
   };
 
@@ -30,14 +30,14 @@ struct StreamState {
   Phase phase = Phase::kIdle;
   bool stop = false;
   bool by_stop_token = false;
-  bool told = false;  // the error was given to a caller of next()
+  bool told = false;  // a caller of next() got the error
   int32_t next_token = -1;
   std::string next_text;
   std::vector<blend_logprob> next_logprobs;
   Outcome failure;
   std::thread thread;
 
-  // Of the puller.
+  // Written for the puller.
   int32_t token = -1;
   std::string text;
   std::vector<blend_logprob> logprobs;

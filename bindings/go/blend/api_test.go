@@ -625,7 +625,7 @@ func TestCalibrateAndVerify(t *testing.T) {
 	}
 }
 
-// What the calls keep of it is judged in C; here, that it arrives, and that the answers are the same.
+// Tests in C check what the calls keep of it; here, that it arrives, and that the answers are the same.
 func TestThreads(t *testing.T) {
 	two := must(blend.NewContext(&blend.ContextOptions{Threads: 2}))(t)
 	defer two.Close()

@@ -14,8 +14,8 @@ type ChatMessage struct {
 	Content string
 }
 
-// ChatDocument is what the answer is to be found in: a chunk, by its text or by the ID of a stored
-// one. Where the template has no place for documents they stand before the last message of the role
+// ChatDocument is a source for the answer: a chunk, by its text or by the ID of a stored
+// one. Where the template has no place for documents they are put before the last message of the role
 // user.
 type ChatDocument struct {
 	Text  string
@@ -66,11 +66,11 @@ func (m *Model) rendered(ctx context.Context, messages []ChatMessage, documents 
 	return c.end()
 }
 
-// Chat puts a conversation as the model's chat template does, for Fuse. Control tokens are
-// recognized in what the template writes; the texts of messages and documents are text, whatever
+// Chat puts a conversation together by the model's chat template, for Fuse. Control tokens are
+// recognized in the template's own text; the texts of messages and documents are plain text, whatever
 // they contain. options may be nil. Errors: ErrNotFound (the model has no template),
-// ErrInvalidArgument (also what the template says is wrong), ErrUnsupported (names what of Jinja is
-// not known), ErrFormat, ErrCancelled.
+// ErrInvalidArgument (also if the template reports an error), ErrUnsupported (names the unknown part
+// of Jinja), ErrFormat, ErrCancelled.
 func (m *Model) Chat(ctx context.Context, messages []ChatMessage, documents []ChatDocument,
 	options *ChatOptions) (Prompt, error) {
 	var prompt Prompt
@@ -91,7 +91,7 @@ func (m *Model) Chat(ctx context.Context, messages []ChatMessage, documents []Ch
 	return prompt, nil
 }
 
-// ChatText is what Chat renders, before it is tokenized; U+FFFC for a stored chunk.
+// ChatText is the text that Chat renders, before it is tokenized; U+FFFC for a stored chunk.
 func (m *Model) ChatText(ctx context.Context, messages []ChatMessage, documents []ChatDocument,
 	options *ChatOptions) (text string, err error) {
 	err = m.rendered(ctx, messages, documents, options, func(chat raw.Chat, r raw.ChatOptions, c *call) {

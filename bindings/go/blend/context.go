@@ -7,7 +7,7 @@ import (
 	"libblend/internal/raw"
 )
 
-// Version is that of the library that is loaded: "major.minor.patch".
+// Version is that of the loaded library: "major.minor.patch".
 func Version() string { return raw.Version() }
 
 // Context owns the compute threads, which concurrent calls share. See the package's notes on
@@ -20,7 +20,7 @@ type Context struct {
 // ContextOptions are options of NewContext. The zero value has the defaults.
 type ContextOptions struct {
 	//blend:fields ctx_options
-	// OnEvent is called with what is worth a log line but is not the error of a call: damage found in a store and
+	// OnEvent is called for events worth a log line that are not the error of a call: damage found in a store and
 	// treated as a miss, a background write that failed. It runs on a goroutine of its own, one
 	// event at a time; if more than 1024 wait, the oldest are dropped. If it panics or calls
 	// runtime.Goexit, it is called no more, and Context.Close gives the error.
@@ -58,7 +58,7 @@ func NewContext(options *ContextOptions) (*Context, error) {
 	return c, nil
 }
 
-// Backend says what computes and with what: "cpu (AVX-512, VNNI)", "cpu (NEON)", or "cuda:0 (NAME)".
+// Backend names the backend: "cpu (AVX-512, VNNI)", "cpu (NEON)", or "cuda:0 (NAME)".
 func (c *Context) Backend() (name string, err error) {
 	if c == nil || c.raw == nil {
 		return "", closed("context")
@@ -68,8 +68,8 @@ func (c *Context) Backend() (name string, err error) {
 	return name, err
 }
 
-// Close lets the context go. What was opened on it stays usable and keeps its threads until it is
-// closed too. The error is that of OnEvent, if it panicked.
+// Close lets the context go. Models and stores opened on it stay usable and keep its threads until they
+// are closed too. The error is that of OnEvent, if it panicked.
 func (c *Context) Close() error {
 	if c == nil || c.raw == nil {
 		return nil

@@ -26,7 +26,7 @@ func chunkPrefix(r raw.Measurement) []int32 {
 	return tokens
 }
 
-// given is what options point to; the zero value, which has the defaults, if they are nil.
+// given is the struct that options points to; if nil, the zero value, which has the defaults.
 func given[T any](options *T) T {
 	if options == nil {
 		return *new(T)
@@ -41,7 +41,7 @@ func flag(set bool) uint {
 	return 0
 }
 
-// element is what a View may be of.
+// element is the type of a View's elements.
 type element interface{ int32 | uint32 | float32 }
 
 // lent is the memory of a view, which must be of T.
@@ -58,7 +58,7 @@ func taken[T element](v raw.View) []T {
 	return append([]T{}, lent[T](v)...)
 }
 
-// orNone is 0 for what is less than 0, where 0 itself stands for the default.
+// orNone is 0 for a negative n, where 0 itself stands for the default.
 func orNone(n int) int {
 	if n < 0 {
 		return 0

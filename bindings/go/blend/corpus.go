@@ -18,14 +18,14 @@ type CorpusOptions struct {
 	Progress func(done, total int64) error
 }
 
-// CorpusChunk is one text of a corpus, with what it is called.
+// CorpusChunk is one text of a corpus, with its label and tags.
 type CorpusChunk struct {
 	Tokens []int32
 	Label  *string // by custom "document#part"; nil leaves the one that it has, "" removes it
 	Tags   *string // words with one space between; likewise
 }
 
-// CorpusRecord is what became of one text of a corpus.
+// CorpusRecord is the result for one text of a corpus.
 type CorpusRecord struct {
 	ID       ChunkID // of the contextual record, or of the one after the head alone
 	Existed  bool    // it was there already: nothing was computed
@@ -33,8 +33,8 @@ type CorpusRecord struct {
 }
 
 // PrecomputeCorpus stores the chunks of a corpus so that they serve each other as context: each after
-// options.ChunkPrefix alone, and as a contextual record over the chunks that are most similar to it. It gives what
-// became of each chunk, in their order. A call that was stopped goes on where it ended when it is made again.
+// options.ChunkPrefix alone, and as a contextual record over the chunks that are most similar to it. It returns
+// a record for each chunk, in their order. A call that was stopped goes on where it ended when it is made again.
 // options may be nil. Errors name the chunk; they are those of Precompute.
 func (m *Model) PrecomputeCorpus(ctx context.Context, s *Store, chunks []CorpusChunk, options *CorpusOptions) ([]CorpusRecord, error) {
 	if m == nil || m.raw == nil {

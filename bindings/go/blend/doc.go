@@ -19,22 +19,22 @@
 //
 // # Lifetime
 //
-// Close frees what an object holds and may be called in any order, by any goroutine, twice; calls
-// that run are finished first, later ones give ErrClosed. What is not closed is closed by a finalizer
-// at some time. The garbage collector does not count the library's memory, so close models and fusions.
+// Close frees what an object holds and may be called in any order, by any goroutine, twice; running
+// calls are finished first, later ones return ErrClosed. Objects that are not closed are closed by a
+// finalizer at some time. The garbage collector does not count the library's memory, so close models and fusions.
 //
 // # Goroutines
 //
 // Every method of every type may be called by any goroutine at any time. A Fusion is one
 // conversation: methods that change it (Generate, Decode, Extend, Replace, Erase) do not wait for
-// each other, one that comes while another runs gives ErrInUse. Concurrent calls on one Context
+// each other: a call that comes while another runs returns ErrInUse. Concurrent calls on one Context
 // share its threads fairly.
 //
 // # Slices
 //
 // Tokens are []int32. They are read during the call and not kept. Methods that take a func and give
-// it a slice (Logits, Deviation) lend the library's memory for the time of the call: copy what is to
-// be kept, and do not write to it.
+// it a slice (Logits, Deviation) lend the library's memory for the time of the call: copy values to
+// keep, and do not write to it.
 //
 // # Callbacks
 //

@@ -23,7 +23,7 @@ func wantError(t testing.TB, err, want error) {
 	}
 }
 
-// TestTable compares the sentinels with the table that all languages are made of.
+// TestTable compares the sentinels with the table from which all languages are generated.
 func TestTable(t *testing.T) {
 	sentinels := map[string]error{
 		"INVALID_ARGUMENT": blend.ErrInvalidArgument, "INVALID_STRUCT": blend.ErrInvalidStruct,
@@ -267,7 +267,7 @@ func TestCallbacksPanicComesBack(t *testing.T) {
 	}
 }
 
-// TestGoexitComesBack: what C++ calls ends the call, what Go calls the goroutine; neither hangs or
+// TestGoexitComesBack: called from C++ it ends the call, called from Go the goroutine; neither hangs or
 // leaves anything in use.
 func TestGoexitComesBack(t *testing.T) {
 	for name, call := range callbacks(t) {

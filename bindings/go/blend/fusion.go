@@ -66,8 +66,8 @@ func fusing(ctx context.Context, s *Store, p Prompt, options *FuseOptions,
 	return c.end()
 }
 
-// Restore brings a saved fusion of the tenant back, with reserve rows kept free behind it. Errors:
-// ErrNotFound, ErrMismatch (another model's), ErrCorrupt (fuse the tokens anew), ErrContextLength, ErrIO,
+// Restore brings a saved fusion of the tenant back, with reserve free rows after it. Errors:
+// ErrNotFound, ErrMismatch (another model's), ErrCorrupt (fuse the tokens again), ErrContextLength, ErrIO,
 // ErrOutOfMemory, ErrCancelled.
 func (m *Model) Restore(ctx context.Context, s *Store, id ChunkID, tenant string, reserve int) (*Fusion, error) {
 	if m == nil || m.raw == nil {
@@ -112,7 +112,7 @@ func (f *Fusion) call(ctx context.Context, use func(r raw.Fusion, c *call)) erro
 	return c.end()
 }
 
-// Extend fuses the segments of a next turn behind the rows there are. There is no Prefix among them.
+// Extend fuses the segments of a next turn after the present rows. There is no Prefix among them.
 // On failure the fusion is as before. Errors: as Fuse.
 func (f *Fusion) Extend(ctx context.Context, s *Store, p Prompt, options *FuseOptions) error {
 	if f == nil || f.raw == nil {
@@ -137,25 +137,25 @@ func (f *Fusion) Save(ctx context.Context, s *Store, tenant string) (id ChunkID,
 	return id, err
 }
 
-// Info gives the account of the fuse.
+// Info returns the report of the fuse.
 func (f *Fusion) Info() (info FusionInfo, err error) {
 	err = f.read(func(r raw.Fusion, out raw.Outcome) { info = takenFusionInfo(r.Info(out)) })
 	return info, err
 }
 
-// Layer gives the account of one layer of FusionInfo.Layers.
+// Layer returns the report of one layer of FusionInfo.Layers.
 func (f *Fusion) Layer(layer int) (info LayerInfo, err error) {
 	err = f.read(func(r raw.Fusion, out raw.Outcome) { info = takenLayerInfo(r.Layer(count(layer), out)) })
 	return info, err
 }
 
-// Segment gives what became of one segment of FusionInfo.Segments.
+// Segment returns the report of one segment of FusionInfo.Segments.
 func (f *Fusion) Segment(segment int) (info SegmentInfo, err error) {
 	err = f.read(func(r raw.Fusion, out raw.Outcome) { info = takenSegmentInfo(r.Segment(int64(segment), out)) })
 	return info, err
 }
 
-// Tokens gives the tokens of all rows there are now, the prompt's and those appended since.
+// Tokens returns the tokens of all present rows, the prompt's and those appended since.
 func (f *Fusion) Tokens() (tokens []int32, err error) {
 	err = f.read(func(r raw.Fusion, out raw.Outcome) { tokens = taken[int32](r.Tokens(out)) })
 	return tokens, err
@@ -210,8 +210,8 @@ func (f *Fusion) MakeExact(ctx context.Context, tokens []int32) (kept int, err e
 	return kept, err
 }
 
-// Replace puts tokens in the place of n rows from first on. New rows are computed; the rows behind
-// keep their V and turn their K: docs/quality.md says what that costs. A call that failed leaves
+// Replace replaces n rows from first on with tokens. New rows are computed; the rows after them
+// keep their V and rotate their K: docs/quality.md says what that costs. A call that failed leaves
 // the fusion as it was. Errors: ErrInvalidArgument, ErrContextLength, ErrNumeric, ErrOutOfMemory,
 // ErrCancelled.
 func (f *Fusion) Replace(ctx context.Context, first, n int, tokens []int32) error {

@@ -90,7 +90,7 @@ func TestUseAfterClose(t *testing.T) {
 		},
 		"fuse from it": func(c *blend.Context, m *blend.Model, s *blend.Store, f *blend.Fusion) error {
 			if s == nil {
-				return f.Decode(bg, nil) // no store at all is none to be closed
+				return f.Decode(bg, nil) // without a store there is nothing to close
 			}
 			_, err := model.Fuse(bg, s, p, nil)
 			return err

@@ -67,7 +67,7 @@ func (p *Plan) do(use func(r raw.Plan, out raw.Outcome)) error {
 	return p.call.failureOf(out)
 }
 
-// Restart starts anew at layer 0; what was fetched so far is void. After ErrCorrupt the damaged chunk
+// Restart starts again at layer 0; layers fetched so far are void. After ErrCorrupt the damaged chunk
 // is a miss.
 func (p *Plan) Restart() error {
 	return p.do(func(r raw.Plan, out raw.Outcome) { r.Restart(out) })
@@ -97,7 +97,7 @@ func (p *Plan) Probe(attention []float32) (rows []uint32, err error) {
 	return rows, err
 }
 
-// Select gives the rows to go on with behind this layer, of Rows, ascending. fresh has their K and V,
+// Select returns the rows to go on with after this layer, of Rows, ascending. fresh has their K and V,
 // row i of it those of Rows()[i]; it may be nil where nothing is measured. Errors: ErrInvalidArgument,
 // ErrNumeric (names the row), ErrCancelled.
 func (p *Plan) Select(layer int, fresh *KVView) (rows []uint32, err error) {

@@ -126,7 +126,7 @@ func TestPlan(t *testing.T) {
 	wantError(t, err, blend.ErrClosed)
 }
 
-// What the host computes is made up, what its question attends to too: rows 3 and 5, so those go on.
+// The host's K, V and attention are made up: the question attends to rows 3 and 5, so those go on.
 func TestPlanProbe(t *testing.T) {
 	chunk := tokens(t, documents[0])[:10]
 	must(model.Precompute(bg, store, chunk, nil))(t)

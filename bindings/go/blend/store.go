@@ -186,7 +186,7 @@ func (s *Store) Stat() (stat StoreStat, err error) {
 	return stat, err
 }
 
-// CodecStat gives what one codec holds. Errors: ErrInvalidArgument (CodecDefault is none), ErrIO.
+// CodecStat returns the share of one codec. Errors: ErrInvalidArgument (for CodecDefault), ErrIO.
 func (s *Store) CodecStat(codec Codec) (stat CodecStat, err error) {
 	err = s.call(func(r raw.Store, out raw.Outcome) { stat = takenCodecStat(r.Codec_stat(uint(codec), out)) })
 	return stat, err

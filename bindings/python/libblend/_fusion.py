@@ -26,9 +26,9 @@ class FuseArguments:
     chunk_prefix: Optional[Tokens] = None
     #: Gradual filtering: (layer, ratio), layers rise, ratios do not.
     check_layers: Sequence[Tuple[int, float]] = ()
-    #: Of Policy.UNION: (policy, share).
+    #: For Policy.UNION: (policy, share).
     terms: Sequence[Tuple[Union[Policy, str], float]] = ()
-    #: Of Policy.CALLBACK.
+    #: For Policy.CALLBACK.
     score: Optional[Score] = None
     #: For RATIO_AUTO.
     machine: Optional[Machine] = None
@@ -253,7 +253,7 @@ class Fusion(Closable):
         return self._raw.make_exact(tokens_in(tokens), raw_cancel(cancel))
 
     def extend(self, store: Optional[Store], prompt: Prompt, **options: "Unpack[FuseKeywords]") -> None:
-        """Fuses a further turn behind the rows there are, with passages of its own. Options and
+        """Fuses a further turn after the present rows, with passages of its own. Options and
         errors as of :meth:`Model.fuse`; a call that fails changes nothing."""
         arguments = FuseArguments(**options)
         raw_options = fuse_options(arguments)
@@ -262,8 +262,8 @@ class Fusion(Closable):
 
     def replace(self, first_row: int, n_rows: int, tokens: Tokens, *,
                 cancel: Optional[Cancel] = None) -> None:
-        """Puts tokens in the place of rows; those behind are turned to their new places, not computed
-        again. None of either inserts or erases. A call that fails changes nothing."""
+        """Replaces rows with tokens; later rows are moved to their new positions, not computed
+        again. Without rows it inserts, without tokens it erases. A call that fails changes nothing."""
         self._raw.replace(first_row, n_rows, tokens_in(tokens), raw_cancel(cancel))
 
     def erase(self, first_row: int, n_rows: int, *, cancel: Optional[Cancel] = None) -> None:

@@ -15,7 +15,7 @@ ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function
 
 def chat_prompt(tokenizer: Any, messages: Sequence[Mapping[str, Any]], documents: Sequence[Document],
                 variables: Dict[str, Any], bos: List[int], roles: Iterable[str] = ()) -> Prompt:
-    """The template is rendered with a mark in the place of every text. What it writes around them is
+    """The template is rendered with a mark in the place of every text. Its own text around them is
     trusted: its control tokens are. Texts are text, and are tokenized together with what stands around
     them, so that without documents the ids are those of the whole where no text has a control token.
     It is rendered twice, however many messages there are: with the marks, and to see that it does with

@@ -121,7 +121,7 @@ class Model(Closable):
         return bytes(self._raw.detokenize(tokens_in(tokens), flags))
 
     def detokenize(self, tokens: Tokens, *, special: bool = False, raw_text: bool = False) -> str:
-        """Text of the tokens; what is no UTF-8 becomes U+FFFD."""
+        """Text of the tokens; bytes that are not UTF-8 become U+FFFD."""
         return self.detokenize_bytes(tokens, special=special, raw_text=raw_text).decode(
             "utf-8", "replace")
 
@@ -330,7 +330,7 @@ class Model(Closable):
 
     def restore(self, store: Store, id: ChunkId, *, tenant: str = "", reserve_tokens: int = 256,
                 cancel: Optional[Cancel] = None) -> Fusion:
-        """Brings back what :meth:`Fusion.save` kept for `tenant`, with `reserve_tokens` rows free behind it.
+        """Brings back what :meth:`Fusion.save` kept for `tenant`, with `reserve_tokens` free rows after it.
         Raises NotFoundError, MismatchError, CorruptError, ContextLengthError, IoError."""
         return Fusion(raw.Fusion.restore(self._raw, store._raw, id, tenant, reserve_tokens,
                                          raw_cancel(cancel)))

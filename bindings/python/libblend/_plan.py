@@ -56,7 +56,7 @@ class Plan(Closable):
         self._end = weakref.finalize(self, self._raw.close)
 
     def restart(self) -> None:
-        """Starts anew at layer 0, after CorruptError: the damaged chunk is a miss now."""
+        """Starts again at layer 0, after CorruptError: the damaged chunk is a miss now."""
         self._raw.restart()
         self._arrays.clear()
 

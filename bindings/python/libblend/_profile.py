@@ -45,7 +45,7 @@ class Profile(Closable):
                   progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> bool:
         """Measures sample prompts (whose chunks are tokens) and writes a profile to `path`
         (None: beside the model), atomically. False: written, but no ratio kept the limits `max_kl` (nats) and `min_top1`.
-        What is not given is the library's default.
+        Options that are not given have the library's defaults.
 
         # blend:documentation calibrate_options
         """
@@ -138,8 +138,8 @@ class Machine(Closable):
     def advise(self, storages: Sequence[Tuple[float, float]], *,
                # blend:parameters advise_options
                ) -> List[Advice]:
-        """Of places to store chunks, (bytes per second, cost per GB and hour) each, what each would
-        mean: the cheapest that adds no delay has AdviceFlags.CHEAPEST (CacheBlend 5.1).
+        """Advice for each of several storages, (bytes per second, cost per GB and hour) each:
+        the cheapest that adds no delay has AdviceFlags.CHEAPEST (CacheBlend 5.1).
 
         # blend:documentation advise_options
         """

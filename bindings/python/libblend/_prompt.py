@@ -104,5 +104,5 @@ class Prompt:
 
     @property
     def n_tokens(self) -> int:
-        """Of the segments that were given as tokens."""
+        """Tokens of the segments that were given as tokens."""
         return int(self._raw.n_tokens())

@@ -57,7 +57,7 @@ def _ids(ids: Iterable[ChunkId]) -> Any:
 class Store(Closable):
     """A directory of chunks that several processes and threads may use at once. Thread-safe.
 
-    Not on a network file system. After fork() the child must open the store anew (ForkedError).
+    Not on a network file system. After fork() the child must open the store again (ForkedError).
 
     # blend:documentation store_options
 
@@ -184,7 +184,7 @@ class Store(Closable):
         self._raw.pin(id, pinned)
 
     def evict(self, target_bytes: int) -> int:
-        """Evicts until at most so much is stored; how many chunks left. Raises FullError when pinned or
+        """Evicts until at most this much is stored; returns how many chunks left. Raises FullError when pinned or
         needed chunks are in the way (all others are gone)."""
         return int(self._raw.evict(target_bytes))
 

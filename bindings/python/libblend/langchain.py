@@ -40,7 +40,7 @@ class ChatBlend(BaseChatModel):
 
     Besides what every chat model of LangChain takes, ``invoke``, ``stream`` and ``batch`` take
     ``documents``: LangChain's documents or strings, a chunk each, and the options of
-    :meth:`libblend.Fusion.generate`. Of a model without a chat template the messages' texts are the
+    :meth:`libblend.Fusion.generate`. If a model has no chat template the messages' texts are the
     prompt. An answer's ``response_metadata`` says how many rows were reused and recomputed, and its
     ``usage_metadata`` counts reused ones as read from a cache. Thread-safe.
     """

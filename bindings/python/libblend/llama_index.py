@@ -135,7 +135,7 @@ class BlendLLM(CustomLLM):
 class BlendSynthesizer(BaseSynthesizer):
     """Answers a query from retrieved nodes in one prompt, each node a chunk of its own.
 
-    question: what is asked behind the nodes; {query} is the query. system: what the conversation begins
+    question: asked after the nodes; {query} is the query. system: what the conversation begins
     with, for a model with a chat template."""
 
     def __init__(self, llm: BlendLLM, *, streaming: bool = False, question: str = "{query}", system: str = "",

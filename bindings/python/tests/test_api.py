@@ -626,7 +626,7 @@ class Measured(Case):
         return samples
 
     def test_layer_steps(self):
-        """Of the example model one layer carries what rounding loses: calibration finds it, and a store
+        """In the example model one layer carries most of rounding's loss: calibration finds it, and a store
         that uses the profile keeps it finely."""
         path = self.folder / "steps"
         samples = self.samples(24)
@@ -707,7 +707,7 @@ class Steps(Case):
         self.host.put_kv(self.steps, self.chunk, [(k, v) for k, v in self.kv], unrotated=True)
 
     def test_fetch_select_commit(self):
-        # Behind a text, or the chunk would be reused exactly.
+        # After a text, or the chunk would be a prefix hit.
         prompt = libblend.Prompt().text([99]).chunk(self.chunk).question([1, 2])
         with libblend.Plan(self.host, self.steps, prompt, ratio=0.2, on_miss="fail") as plan:
             self.assertEqual(plan.tokens.tolist(), [99] + self.chunk.tolist() + [1, 2])
@@ -735,8 +735,8 @@ class Steps(Case):
             plan.info
 
     def test_the_question_chooses_first(self):
-        # Of a chunk that libblend prefilled: it keeps what its rows are read by. What the host computes is
-        # made up, what the question attends to too: rows 3, 5 and 8, so those go on, and nobody else.
+        # A chunk that libblend prefilled keeps the attention to its rows. The host's K, V and attention are
+        # made up: the question attends to rows 3, 5 and 8, so those go on, and no others.
         chunk = self.model.tokenize(DOCUMENTS[0])[:20]
         self.model.precompute(self.store, chunk)
         prompt = libblend.Prompt().text([99]).chunk(chunk).question([5, 6])

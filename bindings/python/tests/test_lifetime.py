@@ -121,7 +121,7 @@ class Closing(Case):
             with self.assertRaisesRegex(ValueError, "is closed") as caught:
                 use()
             self.assertIs(type(caught.exception), libblend.ClosedError)
-        # A closed store is no missing store.
+        # A closed store is not a missing store.
         with self.assertRaises(libblend.ClosedError):
             self.model.fuse(store, self.prompt(), policy="full")
 
@@ -204,7 +204,7 @@ class Collecting(Case):
         self.assertEqual([r() for r in references], [None, None])
 
     def test_a_plan_keeps_what_a_probe_writes_to_again(self):
-        """Layer 1 is placed once more behind the probe."""
+        """Layer 1 is placed once more after the probe."""
         chunk = [5 + i for i in range(10)]
         self.model.precompute(self.store, chunk)
         info = self.model.info
@@ -312,7 +312,7 @@ class Collecting(Case):
         self.assertEqual(failures, [])
 
     def test_ten_thousand_without_growth(self):
-        """Contexts, stores' options, prompts, cancel tokens and errors, each time anew; fusions a
+        """Contexts, stores' options, prompts, cancel tokens and errors, new each time; fusions a
         hundredth as often."""
 
         def once(i):

@@ -83,7 +83,7 @@ class UnderSignals(Case):
             fusion = model.fuse(None, prompt, policy="full", reserve_tokens=64)
             tokens = fusion.generate(32, ignore_eos=True)
             next(tokens)  # its thread is there
-            # Behind the start of all of them, so that none has inherited it.
+            # After the start of all of them, so that none has inherited it.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
             try:
                 for _ in range(5):

@@ -131,8 +131,8 @@ class Transformers(unittest.TestCase):
 
     @torch.inference_mode() if HAS else (lambda f: f)
     def test_what_it_computes_is_what_the_engine_computes(self):
-        """Of every family: rows that leave at one layer or two, windows, rotations. Behind windows alone,
-        most rows of a chunk do not deviate but by rounding: there nothing is selected by it."""
+        """Every family: rows that leave at one layer or two, windows, rotations. After windows alone,
+        most rows of a chunk deviate only by rounding: there nothing is selected by it."""
         for family in FAMILIES:
             with self.subTest(family=family), libblend.Context(1) as ctx:
                 store = libblend.Store(ctx, self.folder / f"own-{family}", kv_dtype="f32")

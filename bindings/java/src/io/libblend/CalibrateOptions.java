@@ -15,7 +15,7 @@ public final class CalibrateOptions extends CallOptions<CalibrateOptions> {
   /**
    * A chunk prefix that is tried; none added: no prefix, and BOS if the model has one.
    *
-   * @param tokens copied; may be none
+   * @param tokens copied; may be empty
    * @return this
    */
   public CalibrateOptions chunkPrefix(int... tokens) {

@@ -3,7 +3,7 @@ package io.libblend;
 import java.util.function.Function;
 
 /**
- * What all options of long calls have. Not thread-safe while they are set; after that any number of calls
+ * Common options of long calls. Not thread-safe while they are set; after that any number of calls
  * may be given the same ones.
  *
  * @param <T> the options themselves
@@ -20,7 +20,7 @@ public abstract class CallOptions<T extends CallOptions<T>> {
   }
 
   /**
-   * What stops the calls, besides an interrupt of their thread.
+   * Stops the calls, besides an interrupt of their thread.
    *
    * @param token null: nothing else
    * @return this

@@ -1,6 +1,6 @@
 package io.libblend;
 
-/** Whom one call tells; each may be null. */
+/** Callbacks of one call; each may be null. */
 record Callbacks(Progress progress, Scorer scorer, java.util.function.Consumer<Measurement> measurement) {
   boolean none() {
     return progress == null && scorer == null && measurement == null;

@@ -52,7 +52,7 @@ public final class Context implements AutoCloseable {
   }
 
   /**
-   * Something worth a log line that is no call's failure: a damaged chunk, a write that failed.
+   * Something worth a log line that is not the failure of a call: a damaged chunk, a write that failed.
    *
    * @param code a BLEND_* code of blend.h
    * @param message one sentence

@@ -2,7 +2,7 @@ package io.libblend;
 
 import java.util.List;
 
-/** How a prompt is fused. What is not set is the library's default. */
+/** How a prompt is fused. Options that are not set have the library's defaults. */
 public final class FuseOptions extends CallOptions<FuseOptions> {
   /** A ratio that lets the controller choose; see BLEND_RATIO_AUTO in blend.h. */
   public static final double RATIO_AUTO = -1.0;
@@ -32,7 +32,7 @@ public final class FuseOptions extends CallOptions<FuseOptions> {
   }
 
   /**
-   * A policy of {@link Policy#UNION}, behind those added before.
+   * A policy of {@link Policy#UNION}, after those added before.
    *
    * @param policy HKVD .. CALLBACK
    * @param share of the budget, relative to the other shares
@@ -93,8 +93,8 @@ public final class FuseOptions extends CallOptions<FuseOptions> {
   }
 
   /**
-   * All that a profile says: policy, metric, check layer, ratio, chunk prefix, correction. What is set
-   * afterwards holds against it. Give the same prefix to precompute.
+   * All settings of a profile: policy, metric, check layer, ratio, chunk prefix, correction. Options set
+   * afterwards override it. Give the same prefix to precompute.
    *
    * @param profile of the same model
    * @return this

@@ -232,7 +232,7 @@ public final class Fusion implements AutoCloseable {
    * #fork}, and corrected a moment later: generating at temperature 0 goes on from there, and the
    * answer is full prefill's. Costs a full prefill, once. A call that fails in it changes nothing.
    *
-   * @param tokens of the answer that was shown; may be none
+   * @param tokens of the answer that was shown; may be empty
    * @return how many of them were appended
    * @throws ContextLengthException if more rows are needed than were reserved
    */
@@ -256,7 +256,7 @@ public final class Fusion implements AutoCloseable {
   }
 
   /**
-   * Fuses further segments behind the rows there are: a next turn, with passages of its own.
+   * Fuses further segments after the present rows: a next turn, with passages of its own.
    *
    * @param store may be null where nothing is looked up
    * @param prompt without prefixes
@@ -272,7 +272,7 @@ public final class Fusion implements AutoCloseable {
   }
 
   /**
-   * Puts tokens in the place of rows; either may be none. See blend_fusion_replace in blend.h for what
+   * Replaces rows with tokens; either may be empty. See blend_fusion_replace in blend.h for what
    * this is not.
    *
    * @param firstRow that goes

@@ -79,7 +79,7 @@ public final class Machine implements AutoCloseable {
   public record Storage(double bytesPerS, double costPerGbHour) {}
 
   /**
-   * Of several storages the cheapest that adds no delay, and the ratio that each allows.
+   * The cheapest of several storages that adds no delay, and the ratio that each allows.
    *
    * @param storages to choose from
    * @param options of the prompt
@@ -119,7 +119,7 @@ public final class Machine implements AutoCloseable {
     // blend:setters machine_options Options
   }
 
-  /** Of which prompt advice is asked. For one thread. */
+  /** The prompt that advice is for. For one thread. */
   public static final class AdviseOptions {
     private final RawAdviseOptions raw = new RawAdviseOptions();
 

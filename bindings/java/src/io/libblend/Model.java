@@ -321,7 +321,7 @@ public final class Model implements AutoCloseable {
    * @param store where it is
    * @param id of it
    * @param tenant whose it is, as given to save
-   * @param reserveTokens rows kept free behind it
+   * @param reserveTokens free rows kept after it
    * @return to be closed
    * @throws NotFoundException if there is none
    */
@@ -335,7 +335,7 @@ public final class Model implements AutoCloseable {
    * @param store where it is
    * @param id of it
    * @param tenant whose it is, as given to save
-   * @param reserveTokens rows kept free behind it
+   * @param reserveTokens free rows kept after it
    * @param users what cancels it besides an interrupt; may be null
    * @return to be closed
    * @throws NotFoundException if there is none

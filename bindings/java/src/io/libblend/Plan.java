@@ -16,7 +16,7 @@ import java.util.function.Supplier;
  * until they are not written any more.
  */
 public final class Plan implements AutoCloseable {
-  /** What must outlive reads under way, even of a plan that was forgotten. */
+  /** State that must outlive reads under way, even of a plan that was forgotten. */
   private static final class State implements Runnable {
     final Running running;
     final Relay relay;
@@ -86,7 +86,7 @@ public final class Plan implements AutoCloseable {
     }
   }
 
-  /** Starts anew at layer 0, which a damaged chunk makes needed. */
+  /** Starts again at layer 0, which a damaged chunk makes necessary. */
   public void restart() {
     guarded(
         () -> {

@@ -98,7 +98,7 @@ public final class Profile implements AutoCloseable {
   /**
    * The chosen chunk prefix: for precompute.
    *
-   * @return tokens; may be none
+   * @return tokens; may be empty
    */
   public int[] chunkPrefix() {
     return Views.ints(raw.chunkPrefix());

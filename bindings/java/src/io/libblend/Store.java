@@ -267,7 +267,7 @@ public final class Store implements AutoCloseable {
   }
 
   /**
-   * Evicts until at most so much is stored.
+   * Evicts until at most this much is stored.
    *
    * @param targetBytes that may stay
    * @return how many chunks left
@@ -515,8 +515,8 @@ public final class Store implements AutoCloseable {
     // blend:setters store_options Options
 
     /**
-     * Who this is for the remote tier, and what seals its values. Without this call the environment says
-     * so.
+     * User and password for the remote tier, and the key that seals its values. Without this call they
+     * come from the environment.
      *
      * @param user that the server knows, or null
      * @param password of that user, or null

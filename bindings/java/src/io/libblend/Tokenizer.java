@@ -22,7 +22,7 @@ public final class Tokenizer {
   }
 
   /**
-   * Tokens of bytes; those that are no UTF-8 become byte tokens.
+   * Tokens of bytes; those that are not UTF-8 become byte tokens.
    *
    * @param text UTF-8
    * @param options as above

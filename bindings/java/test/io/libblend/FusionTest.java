@@ -220,7 +220,7 @@ public class FusionTest extends Fixture {
     }
   }
 
-  // What the calls keep of it is judged in C; here, that it arrives, and that the answers are the same.
+  // Tests in C check what the calls keep of it; here, that it arrives, and that the answers are the same.
   @Test
   public void callsOfFewerThreadsGiveTheSame() {
     model.precompute(store(), new int[] {5, 6, 7}, new PrecomputeOptions().threads(1));

@@ -107,7 +107,7 @@ public class PlanTest extends Fixture {
 
   @Test
   public void theQuestionChoosesFirst() {
-    // What the host computes is made up, what its question attends to too: rows 3 and 5, so those go on.
+    // The host's K, V and attention are made up: the question attends to rows 3 and 5, so those go on.
     int[] chunk = java.util.Arrays.copyOf(model.tokenizer().encode(PASSAGES.get(0)), 10);
     model.precompute(store(), chunk, new PrecomputeOptions());
     Prompt prompt = Prompt.builder().text(new int[] {99}).chunk(chunk).question(new int[] {5, 6}).build();
