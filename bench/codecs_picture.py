@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what codecs take and what they change, as SVG: the KL of rounding over bits an element, one panel a model.
+"""Draws sizes and errors of codecs, as SVG: the KL of rounding over bits an element, one panel a model.
 
     blend eval --model M --data D --policies reuse --codecs none,zstd,int8,int4,rans --json a.json
     blend eval ... --codecs none,rans --codec-step 0.5 --json b.json     (as often as there are steps)

@@ -1,13 +1,13 @@
-// Does the controller choose what is soonest? The same prompt from devices of several bandwidths,
+// Does the controller choose the soonest? The same prompt from devices of several bandwidths,
 // its chunks stored by each codec: fixed choices (ratios; some of the chunks computed rather than
 // loaded; all of them) in turn with what BLEND_RATIO_AUTO chooses.
 //
 //   bench_controller [--shape 30m] [--gb 0.01,0.05,0.2,1] [--codecs none,int4] [--policy hkvd]
 //                    [--json FILE]
 //
-// The least ratio is that of quality: a fixed choice below it is printed and not compared with. The
-// ways take turns in orders of chance, and what is compared are the two runs of a round, of which
-// the median is taken: so other work on the machine counts for both.
+// The least ratio is that of quality: a fixed choice below it is printed and not compared. The
+// ways alternate in random order, and the two runs of a round are compared, of which the median is
+// taken: so other work on the machine counts for both.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -57,7 +57,7 @@ struct Settings {
   std::string json_path;
 };
 
-// Of the rounds.
+// Median ratio over the rounds.
 double ratio_of(const std::vector<double>& a, const std::vector<double>& b) {
   std::vector<double> ratios;
   for (size_t i = 0; i < a.size(); ++i) ratios.push_back(a[i] / b[i]);
@@ -127,7 +127,7 @@ class Bench {
   }
 
  private:
-  // The last `n_inline` chunks as new text: the first is exact wherever it is loaded.
+  // The last `n_inline` chunks as new text: the first is a prefix hit wherever it is loaded.
   std::vector<Segment> prompt(size_t n_inline) const {
     std::vector<Segment> p;
     for (size_t i = 0; i < chunks_.size(); ++i) {
@@ -180,8 +180,8 @@ class Bench {
     access.reads = &reads;
     std::vector<Way> all = ways();
     double first = 0;
-    // Each round in an order of its own: what runs behind a full prefill finds the machine as that
-    // left it, and others that waited meanwhile.
+    // Each round in an order of its own: after a full prefill the next run finds the machine as
+    // that left it, and so do others that waited meanwhile.
     std::mt19937 rng(1);
     std::vector<size_t> order(all.size());
     std::iota(order.begin(), order.end(), size_t{0});

@@ -1,8 +1,8 @@
 // How many tokens a second are generated, beside llama.cpp on the same file?
 //
 // Writes models of random weights of a known shape, f32, f16 or quantized, computes a prompt, and
-// generates behind it, one token at a time. Where its Python package is installed, llama.cpp
-// decodes as many tokens behind as long a prompt, from the same file with as many threads.
+// generates after it, one token at a time. Where its Python package is installed, llama.cpp
+// decodes as many tokens after an equally long prompt, from the same file with as many threads.
 //
 //   bench_decode --shape 135m --dtypes f32,f16,q8_0,q4_0 --contexts 16,1024 --json out.json
 #include <CLI/CLI.hpp>
@@ -38,7 +38,7 @@ struct Settings {
   std::string python = "python3";
 };
 
-// Milliseconds of each generated token: from one to the next, so the sampling is in it and the
+// Milliseconds of each generated token: from one to the next, so sampling is included and the
 // prompt is not.
 std::vector<double> token_times(const blendpp::Model& model, const Settings& s, size_t context,
                                 uint32_t n_vocab) {

@@ -5,7 +5,7 @@ them into one JSON file, and their tables as Markdown.
     bench/drift.py --blend build/release/tools/blend/blend --model stories260K.gguf \
         --data stories.jsonl --out drift.json -- --question-template '{question}'
 
-What follows `--` is handed to every `blend calibrate`.
+Arguments after `--` are passed to every `blend calibrate`.
 """
 import argparse
 import json
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-MAP_METRIC = "v_weighed"  # what rows are chosen by where maps are compared
+MAP_METRIC = "v_weighed"  # the metric that selects rows where maps are compared
 MAP_RATIOS = [0, 0.05, 0.15]
 MAP_OPTIONS = ["--metrics", MAP_METRIC, "--ratios", ",".join(map(str, MAP_RATIOS))]
 

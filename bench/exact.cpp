@@ -1,6 +1,6 @@
 // Is it worth making a fused prompt exact after its answer has begun (blend_fusion_make_exact)?
 //
-// Every question is answered three times: by full prefill; from what was fused with the library's
+// Every question is answered three times: by full prefill; from a fuse with the library's
 // defaults; and as `blend ask --exact` answers. It prints when the first token is shown, when the
 // last one is known to be full prefill's, and how often something that was shown had to be taken
 // back.
@@ -45,7 +45,7 @@ struct Answer {
   double first_s = 0, last_s = 0, cpu_s = 0;
 };
 
-// What one question showed.
+// Times and tokens of one question.
 struct Row {
   Answer full, fused, exact;
   size_t shown = 0, taken_back = 0;  // tokens, when full prefill was done
@@ -75,7 +75,7 @@ class Run {
   }
 
  private:
-  // Its checks would run beside what is timed.
+  // Without checks, which would run beside the timed calls.
   static blendpp::StoreOptions unchecked() {
     blendpp::StoreOptions o;
     o.check_every = UINT32_MAX;

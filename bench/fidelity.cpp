@@ -2,8 +2,8 @@
 //
 // A store that knows nothing of the model: all chunks of the questions are precomputed as a corpus,
 // then questions are drawn and answered with the library's defaults, a pause after each, in which
-// the store checks answers. Every few questions this program compares one by itself, with full
-// prefill led along the answer, so that the figures do not rest on what they are about.
+// the store checks answers. Every few questions this program itself compares one with full
+// prefill decoded along the answer, so that the figures do not depend on the checks under test.
 //
 //   bench_fidelity --model model.gguf --data town.jsonl,rgb.jsonl --chat --seconds 3600
 #include <CLI/CLI.hpp>
@@ -137,7 +137,7 @@ class Run {
     std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(settings_.pause_ms));
   }
 
-  // Full prefill, led along the answer.
+  // Full prefill, decoded along the answer.
   void verify(const blendpp::Prompt& prompt, const Tokens& answer, Interval& out) {
     const double cpu = cpu_seconds();
     blendpp::FuseOptions options;

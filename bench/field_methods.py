@@ -170,12 +170,12 @@ class Llama:
         return self._layers(rows) + self._row() + (rows[-1] + 1) * 4 * self.d + 2 * self.d * self.vocab
 
     def probe_flops(self, rows):
-        """A pass that only asks what is attended to: of the last layer Q and scores."""
+        """A pass that only asks for attention: of the last layer Q and scores."""
         return self._layers(rows) + len(rows) * 2 * self.d * self.d + sum(r + 1 for r in rows) * 2 * self.d
 
 
 class Prompt:
-    """BOS, chunks and question of one record, as `blend eval` puts them; what is stored of them."""
+    """BOS, chunks and question of one record, as `blend eval` puts them, and their stored K and V."""
 
     def __init__(self, llama, tokenize, record, template, bos, after_bos, cached):
         titled = [c["title"] + "\n" * ("title" in c) + c["text"] + "\n" for c in record.get("ctxs", [])]
@@ -190,7 +190,7 @@ class Prompt:
         self.question = np.arange(begin, len(self.ids))
         self.stored = llama.empty(len(self.ids))
         all_spans = self.spans
-        if after_bos:  # the first chunk stands where it was prefilled: exact, and nobody's candidate
+        if after_bos:  # the first chunk is where it was prefilled: a prefix hit, and not a candidate
             self.spans = self.spans[1:]
         self.candidates = [r for a, b in self.spans for r in range(a, b)]
         self.n_reused = sum(map(len, chunks))  # what ratios are of

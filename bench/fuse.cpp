@@ -1,11 +1,11 @@
-// What a fuse spends its time on, layer by layer, and whether loading hides behind computing: TTFT
-// beside the times of loading alone and of computing alone, from devices of several bandwidths
-// around the one at which the two are equal. Then several prompts over the same chunks, one by one
-// and in a batch; and a prompt whose chunks are all missing, by what is done about it.
+// How a fuse spends its time, layer by layer, and whether loading hides behind computing: TTFT
+// compared with the times of loading alone and of computing alone, from devices of several
+// bandwidths around the one at which the two are equal. Then several prompts over the same chunks,
+// one by one and in a batch; and a prompt whose chunks are all missing, by what is done about it.
 //
-// Chunks lie in memory behind a reader that takes as long as a device of the stated bandwidth
-// would, without using the CPU. All times of a line are medians of runs that alternate, so that a
-// machine whose speed changes does not favour one of them.
+// Chunks are in memory, read through a reader that takes as long as a device of the stated
+// bandwidth would, without using the CPU. All times of a line are medians of runs that alternate,
+// so that a machine whose speed changes does not favour one of them.
 //
 //   bench_fuse --shape 135m --chunks 4 --chunk-tokens 256 --json out.json
 //   bench/fuse_picture.py out.json > docs/fuse-ttft.svg
@@ -122,7 +122,7 @@ class Bench {
   }
   void set_bandwidth(double bytes_per_s) {
     store_.device().set_bytes_per_s(bytes_per_s);
-    // A new device: nothing of the last one's reads is known.
+    // A new device: reads of the last one are not counted.
     access_.reads = &reads_.emplace();
   }
   blend::Fused fuse_once(bool known_device = true) {
@@ -266,8 +266,8 @@ class Bench {
     return rows;
   }
 
-  // Nothing is stored: the first token, the tokens behind it, what goes on in the background, and
-  // the same prompt again.
+  // Nothing is stored: the first token, the tokens after it, background work, and the same prompt
+  // again.
   json misses() {
     struct Way {
       const char* name;

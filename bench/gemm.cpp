@@ -1,20 +1,20 @@
-// What does our GEMM reach, of what the cores can do at most and beside oneDNN alone?
+// What does our GEMM reach, relative to the cores' limit and compared with oneDNN alone?
 //
 //   bench_gemm [--threads N] [--rows M,...] [--products KxN,...] [--ways NAME,...] [--layers N]
 //   [--isa NAME] [--json FILE]
 //
 // One table, GFLOP/s, medians of one run: rows x (k, n) for the shapes of Llama-3.2-1B and SmolLM
 // 135M. "f32" is the backend's GEMM with packed weights of f32, beside its share of the peak (f32
-// multiply-adds in registers, measured anew for each line), "f16" with weights that stay of 16
+// multiply-adds in registers, measured again for each line), "f16" with weights that stay of 16
 // bits, "int8" with 8-bit weights and activations, which come as f32 and go back to it. "oneDNN",
-// where it is installed, is one matmul primitive with weights it packed as it liked, on its own
-// OpenMP threads, of f32 and of bytes that are bytes already. "int8_beyond" is therefore what int8
-// reaches without that: its rate in the columns behind the first 64, whose product, with all that
-// is done to x, is timed beside it; and "onednn_int8_f32" what oneDNN reaches where its own reorder
-// brings x from f32 to bytes first. The last columns are ours with weights that are decoded as they
-// are used. All alternate, so that a busy machine is unfair to
-// none. With --layers each call takes the next of so many matrices, as a model does: with one, a
-// small W stays in the cores' own caches, where a model's never is.
+// where it is installed, is one matmul primitive with weights packed in its own way, on its own
+// OpenMP threads, for f32 and for data that are bytes already. "int8_beyond" is therefore int8's
+// rate without that conversion: in the columns after the first 64, whose product, with all
+// work on x, is timed beside it; and "onednn_int8_f32" is oneDNN where its own reorder
+// converts x from f32 to bytes first. The last columns are ours with weights that are decoded as
+// they are used. All alternate, so that a busy machine is unfair to none. With --layers each call
+// takes the next of several matrices, as a model does: with one, a small W stays in the cores' own
+// caches, where a model's never is.
 #include "backend/cpu/gemm.h"
 
 #include <CLI/CLI.hpp>
@@ -59,7 +59,7 @@ struct Decoded {
   std::unique_ptr<cpu::DecodedMatrix> matrix;
 };
 
-// Random bits that are numbers.
+// Random bits that are finite numbers.
 Decoded make_mapped(BlockType blocks, DType dtype, int64_t k, int64_t n) {
   test::SplitMix random(1);
   Decoded m{blocks == BlockType::none ? dtype_name(dtype) : block_type_name(blocks), {}, {}, {}};
@@ -72,7 +72,7 @@ Decoded make_mapped(BlockType blocks, DType dtype, int64_t k, int64_t n) {
   return m;
 }
 
-// Of the way whose time is that of the first columns, and whose rate that of all others.
+// The way whose time is that of the first columns, and whose rate that of all others.
 constexpr const char* kFirstColumns = "int8_beyond";
 
 // A way to compute the product.
@@ -91,7 +91,7 @@ std::vector<double> measure(const std::vector<Way>& ways, double flops, size_t l
   };
   double once = 0;
   for (const Way& way : ways) once = std::max(once, once_of(way));
-  // In turns of some calls each, with a rest between them: OpenMP's threads spin for a while after
+  // Alternating, some calls each, with a rest between them: OpenMP's threads spin for a while after
   // a call, and would take the cores from ours.
   const int calls = std::clamp(static_cast<int>(0.05 / std::max(once, 1e-6)), 1, 200);
   const auto begin = Clock::now();
@@ -164,7 +164,7 @@ struct Weights {
   }
 };
 
-// What of the table is measured.
+// The part of the table to measure.
 struct Asked {
   std::vector<int64_t> rows{1, 4, 8, 16, 77, 512, 3072};
   std::vector<std::string> products{"2048x2048", "2048x8192", "8192x2048", "576x576", "576x1536"};

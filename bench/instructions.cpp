@@ -1,5 +1,5 @@
 // How many instructions do the kernels take? Run by bench/instructions.py under callgrind, which
-// counts those inside blend_measured() and writes a file after each; what is printed names them.
+// counts those inside blend_measured() and writes a file after each; the output names them.
 #include <hwy/targets.h>
 
 #include <array>
@@ -89,7 +89,7 @@ void few_rows(BlockType blocks, DType dtype, size_t m) {
 }  // namespace
 
 int main() {
-  // valgrind knows no AVX-512, and takes a form of AVX2's vmovq for no instruction.
+  // valgrind knows no AVX-512, and does not recognize a form of AVX2's vmovq.
   hwy::DisableTargets(HWY_SSE4 - 1);
   std::printf("%s\n", bench::simd_target());
   attention("attention 24 rows", 24, 512);

@@ -4,9 +4,9 @@
 usage: instructions.py PROGRAM [--update]
 
 PROGRAM is build/release/bench/bench_instructions. Runs it under callgrind (Debian's valgrind), which
-counts instructions rather than time, so the figures are the same on a busy machine. What is counted
-are the kernels for SSE4, the widest that valgrind 3.19 runs all of, as the table's compiler (GCC 12)
-made them: what grows there has grown in its loops and most often everywhere. Ends with 1
+counts instructions rather than time, so the figures are the same on a busy machine. It counts
+the kernels for SSE4, the widest that valgrind 3.19 runs all of, as compiled by the table's compiler (GCC 12):
+growth there is growth of its loops and most often everywhere. Ends with 1
 where a kernel takes over 5 % more than the table says. --update writes the table.
 """
 

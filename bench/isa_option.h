@@ -1,5 +1,5 @@
-// --isa: the instruction set that a benchmark computes with, and what is said of it beside every
-// figure. A peer is compared with what it was built for: its own words are checked against ours.
+// --isa: the instruction set that a benchmark computes with, and the facts printed beside every
+// figure. A peer is compared by its own instruction set, which is checked against ours.
 #pragma once
 
 #include <cstdlib>
@@ -17,7 +17,7 @@ inline constexpr const char* kIsaHelp =
     "compute as a machine with no more than SSE4, AVX2, AVX2-VNNI, AVX512, AVX512-VNNI, NEON or "
     "NEON-DOT would; \"\": all that this one has";
 
-// Before anything is computed. Empty: no cap.
+// To be called before anything is computed. Empty: no cap.
 inline void cap_isa(const std::string& name) {
   if (name.empty()) return;
   if (!kernels::cap_isa(name.c_str())) {
@@ -33,7 +33,7 @@ inline void cap_isa(const std::string& name) {
   if (found != kOneDnn.end()) setenv("ONEDNN_MAX_CPU_ISA", found->second, 1);
 }
 
-// As /proc/cpuinfo has it, with the numbers that tell apart what hypervisors give one name.
+// From /proc/cpuinfo, with the numbers that tell apart what hypervisors give one name.
 inline std::string cpu_model() {
   std::map<std::string, std::string> fields;
   std::ifstream info("/proc/cpuinfo");
@@ -55,7 +55,7 @@ inline std::string cpu_model() {
 
 inline std::string int8_name() { return kernels::int8_path_name(kernels::int8_path()); }
 
-// What every JSON says of where its figures are from.
+// Facts in every JSON about the origin of its figures.
 inline nlohmann::json machine() {
   return {{"cpu", cpu_model()}, {"simd", kernels::simd_name()}, {"int8", int8_name()}};
 }
@@ -65,7 +65,7 @@ inline std::string machine_line() {
   return cpu_model() + "; " + kernels::simd_name() + ", int8 by " + int8_name();
 }
 
-// What llama.cpp's own words ("AVX2 = 1 | AVX512 = 1 | ...") have that ours has not, or the other
+// Instruction sets that llama.cpp reports ("AVX2 = 1 | AVX512 = 1 | ...") and we lack, or the other
 // way round; empty: the same. Only x86 has sets that differ.
 inline std::string peer_differs(const std::string& system_info) {
   const std::string simd = kernels::simd_name();

@@ -1,4 +1,4 @@
-// The figures of a benchmark in a file: what --json does in all of them.
+// Writes the figures of a benchmark to a file: --json of all of them.
 #pragma once
 
 #include <fstream>

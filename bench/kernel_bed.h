@@ -1,4 +1,4 @@
-// What the benchmarks of CPU operations share: a backend with a filled cache, and rates.
+// Shared by the benchmarks of CPU operations: a backend with a filled cache, and rates.
 // The shape is that of Llama-3.2-1B (32 heads, 8 KV heads, head_dim 64).
 #pragma once
 

@@ -1,9 +1,9 @@
 // How fast are the CPU operations at the shape of Llama-3.2-1B (32 heads, 8 KV heads, head_dim 64)?
 //
 // Google Benchmark; the argument after the name is the number of compute threads. GFLOP/s of
-// attention count the unmasked part only. "peak" is the share of what a loop of multiply-adds in
-// registers reaches on as many threads, measured before the first benchmark that asks (for one
-// thread and for each count). Those that only move numbers are in moving_kernels.cpp, beside
+// attention count the unmasked part only. "peak" is the share of the rate of a loop of
+// multiply-adds in registers on as many threads, measured before the first benchmark that asks (for
+// one thread and for each count). Those that only move numbers are in moving_kernels.cpp, beside
 // memcpy.
 // --isa=NAME: with no more than that instruction set. Pass --benchmark_out=FILE
 // --benchmark_out_format=json for JSON.
@@ -27,7 +27,7 @@ namespace {
 using namespace blend;
 using namespace blend::bench;
 
-// And as a share of the peak of so many threads.
+// And as a share of the peak of this many threads.
 void flop_rate(benchmark::State& state, ThreadPool& pool, double per_iteration) {
   static std::map<uint32_t, double> peaks;  // FLOP/s
   double& peak = peaks[pool.n_threads()];
@@ -45,8 +45,8 @@ void peak(benchmark::State& state) {
 }
 BENCHMARK(peak)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
 
-// pos: where the rows stand. Threads, rows, then 1: the last rows of the prompt, 0: spread over it;
-// the model's window and soft cap, 0: none; the cache's type: 0 f32, 1 f16, 2 bf16.
+// pos: positions of the rows. Threads, rows, then 1: the last rows of the prompt, 0: spread over
+// it; the model's window and soft cap, 0: none; the cache's type: 0 f32, 1 f16, 2 bf16.
 void attention(benchmark::State& state) {
   Bed bed(static_cast<uint32_t>(state.range(0)), static_cast<DType>(state.range(5)));
   const auto rows = static_cast<uint32_t>(state.range(1));
@@ -83,7 +83,7 @@ BENCHMARK(attention)
     ->Args({2, 1, 1, 0, 0, 2})
     ->UseRealTime();
 
-// Few rows times weights as a file has them. Type: a DType (0 f32, 1 f16, 2 bf16), or 10 + a
+// Few rows times weights in a file's form. Type: a DType (0 f32, 1 f16, 2 bf16), or 10 + a
 // BlockType. GB/s of the weights' bytes, which are more than a second-level cache holds.
 void mapped_matmul(benchmark::State& state) {
   Bed bed(static_cast<uint32_t>(state.range(0)));
@@ -113,7 +113,7 @@ BENCHMARK(mapped_matmul)
     ->ArgsProduct({{1, 2}, {1, 2, 4, 8, 16, 32, 64}, {0, 1, 2, 11, 15, 16, 17, 18}})
     ->UseRealTime();
 
-// The cost of handing work to the other threads: a region of as many empty pieces.
+// The cost of passing work to the other threads: a region of as many empty pieces.
 void region(benchmark::State& state) {
   const auto pool = must(ThreadPool::create(static_cast<uint32_t>(state.range(0))));
   for (auto _ : state) {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What records would be worth that lack rows: KL and exact match, in float64.
+"""The worth of records that lack rows: KL and exact match, in float64.
 
     PYTHONPATH=build/release/bindings/python bench/left_out_rows.py --model model.gguf --data q.jsonl
 
-The rows of a chunk are ranked by what its own text needs of them, before any question exists:
+The rows of a chunk are ranked by its own text's need of them, before any question exists:
 
-  kvzip    the chunk is prefilled again behind itself; the most attention that a row gets there (after KVzip,
+  kvzip    the chunk is prefilled again after itself; the most attention that a row gets there (after KVzip,
            arXiv 2505.23416)
   h2o      the mean attention of the later rows of its chunk (after H2O, arXiv 2306.14048)
   snapkv   that of the last 16 rows (after SnapKV, arXiv 2404.14469)

@@ -1,5 +1,5 @@
-// oneDNN alone, as a peer where it is installed: one matmul primitive with weights that it packed
-// as it liked, on its own threads.
+// oneDNN alone, as a peer where it is installed: one matmul primitive with weights packed in its
+// own way, on its own threads.
 #pragma once
 
 #ifdef BLEND_BENCH_ONEDNN
@@ -19,7 +19,7 @@ inline constexpr bool kHasLibrary = true;
 
 inline void set_library_threads(uint32_t n) { omp_set_num_threads(static_cast<int>(n)); }
 
-// What a product's operands are.
+// Types of a product's operands.
 struct GemmTypes {
   dnnl::memory::data_type x, w, y;
 };
@@ -66,7 +66,7 @@ class LibraryGemm {
   std::unordered_map<int, dnnl::memory> args_;
 };
 
-// The same of activations that are f32: its own reorder brings them to bytes, with one scale for
+// The same for f32 activations: its own reorder converts them to bytes, with one scale for
 // all of them, and a column of y has a scale. (Ours finds a scale and a zero for each row.)
 class LibraryInt8OfFloats {
  public:

@@ -2,7 +2,7 @@
 
 usage: llama_cpp_serve.py MODEL CONTEXT THREADS TOKENS AT_ONCE[,AT_ONCE...]
 
-What its server does with as many slots, without HTTP and sampling: the prompts each in its own sequence,
+As its server does with as many slots, without HTTP and sampling: the prompts each in its own sequence,
 then one llama_decode() of a token of every sequence, again and again, through the C interface.
 Exits 3 with a sentence on stderr where the llama_cpp package is not installed.
 """

@@ -1,9 +1,9 @@
-// What does prompt look-up give where an answer quotes its prompt, and cost where it does not?
+// How much does prompt look-up gain where an answer quotes its prompt, and cost where it does not?
 //
 // Writes a model of random weights of a known shape. The answers are forced by the logits callback:
 // pieces of the prompt, of --quote tokens each, between as many tokens that are not in it. "none"
 // has no token of the prompt, "misled" the worst case: three tokens of the prompt and then another,
-// again and again, so that all that is foretold is wrong. And N of them at once.
+// again and again, so that all drafts are wrong. And N of them at once.
 //
 //   bench_lookup --shape 135m --dtypes f16 --weights mapped,int8 --threads 1
 #include <CLI/CLI.hpp>
@@ -41,7 +41,7 @@ struct Settings {
   std::string json_path;
 };
 
-// Pieces of the prompt of n_quoted tokens, each behind n_other that are not in it. The prompt has
+// Pieces of the prompt of n_quoted tokens, each after n_other that are not in it. The prompt has
 // tokens below n_vocab / 2 only.
 Tokens answer(const Tokens& prompt, uint32_t n_vocab, size_t n, size_t n_quoted, size_t n_other) {
   const Tokens others = blend::bench::random_tokens(n, n_vocab / 2, 77);
@@ -62,7 +62,7 @@ struct Forced {
   size_t told = 0;
 };
 
-// Tokens a second of n fusions that answer so.
+// Tokens a second of n fusions with such answers.
 double rate(const Settings& s, const blendpp::Model& model, const Tokens& prompt,
             const Tokens& answer, uint32_t lookup, size_t n) {
   std::vector<Forced> all(n);

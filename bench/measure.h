@@ -1,4 +1,4 @@
-// What every benchmark needs: a failed call ends the program, a median, clocks.
+// Helpers of every benchmark: a failed call ends the program, a median, clocks.
 // One shared by all, so that a "median" is the same thing in every table.
 #pragma once
 
@@ -35,7 +35,7 @@ inline double median(std::vector<double> v) {
 inline double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
-// Of all threads, in the program and in the kernel for it.
+// CPU time of all threads, in the program and in the kernel for it.
 inline double cpu_seconds() {
   rusage u{};
   getrusage(RUSAGE_SELF, &u);

@@ -1,4 +1,4 @@
-// What a process takes: for programs that compare memory with what was predicted.
+// Memory of a process: for programs that compare it with predictions.
 #pragma once
 
 #include <unistd.h>
@@ -22,7 +22,7 @@ inline uint64_t peak_resident_bytes() {
   return 0;
 }
 
-// What is resident now and belongs to no file, so that it cannot be dropped and read again.
+// Resident memory that belongs to no file, so that it cannot be dropped and read again.
 inline uint64_t own_bytes() {
   std::ifstream statm("/proc/self/statm");
   uint64_t size = 0, resident = 0, shared = 0;  // pages; shared: of files

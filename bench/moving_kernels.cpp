@@ -1,9 +1,9 @@
 // How fast are the CPU operations and kernels that do little but read and write?
 //
-// Part of bench_kernels. GB/s are of all bytes read and written; "of_copy" is the share of what
-// memcpy moves on as many threads between two halves of as much memory (bench/copy_rate.h), which
-// is what a kernel would reach that computed nothing. One that works in place has no lines to fetch
-// before it writes them and may be above 1.
+// Part of bench_kernels. GB/s are of all bytes read and written; "of_copy" is the share of memcpy's
+// rate on as many threads between two halves of as much memory (bench/copy_rate.h), the rate
+// of a kernel that computes nothing. One that works in place has no lines to fetch before it writes
+// them and may be above 1.
 #include <array>
 #include <map>
 #include <numeric>
@@ -37,7 +37,7 @@ void move_rate(benchmark::State& state, ThreadPool& pool, double moved, double t
 
 // ---- Operations of the backend; the argument is the number of compute threads.
 
-// What memcpy does by itself, in so much memory.
+// memcpy alone, in this much memory.
 void copy(benchmark::State& state) {
   const auto pool = must(ThreadPool::create(static_cast<uint32_t>(state.range(0))));
   const auto bytes = static_cast<size_t>(state.range(1)) << 10;
@@ -154,7 +154,7 @@ void rope_q(benchmark::State& state) {
 }
 BENCHMARK(rope_q)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
 
-// ---- Kernels alone, on the calling thread, in what a second-level cache holds.
+// ---- Kernels alone, on the calling thread, with data that fits a second-level cache.
 
 constexpr size_t kRows = 64;                  // of a layer's K or V
 constexpr size_t kElements = kRows * kKvDim;  // 128 KiB of f32
@@ -215,7 +215,7 @@ void scatter_k(benchmark::State& state) {
 }
 BENCHMARK(scatter_k)->ArgName("type")->DenseRange(0, 2);
 
-// All keys of a head by 5 places to the front, turned; in place.
+// All keys of a head by 5 positions to the front, rotated; in place.
 void move_keys(benchmark::State& state) {
   KernelBed bed;
   const auto type = static_cast<DType>(state.range(0));
@@ -244,7 +244,7 @@ void drift_add(benchmark::State& state) {
 }
 BENCHMARK(drift_add);
 
-// Of elements of two bytes (f16: 1, bf16: 2) or four (f32: 0).
+// Elements of two bytes (f16: 1, bf16: 2) or four (f32: 0).
 void split_planes(benchmark::State& state) {
   KernelBed bed;
   const auto type = static_cast<DType>(state.range(0));
@@ -271,7 +271,7 @@ void merge_planes(benchmark::State& state) {
 }
 BENCHMARK(merge_planes)->ArgName("type")->DenseRange(0, 1);
 
-// Steps by column (K: 0) or by head (V: 1).
+// Scales by column (K: 0) or by head (V: 1).
 void quantize8(benchmark::State& state) {
   KernelBed bed;
   const size_t group = state.range(0) == 0 ? 1 : kHeadDim;
@@ -342,7 +342,7 @@ void dequantize4(benchmark::State& state) {
 }
 BENCHMARK(dequantize4)->ArgName("by_group")->DenseRange(0, 1);
 
-// Least and largest, which quantizing asks first.
+// Least and largest, needed before quantizing.
 void ranges(benchmark::State& state) {
   KernelBed bed;
   std::vector<float> lo(kKvDim), hi(kKvDim);
@@ -362,7 +362,7 @@ void ranges(benchmark::State& state) {
 }
 BENCHMARK(ranges)->ArgName("group")->Arg(0)->Arg(32)->Arg(64);
 
-// ---- Whole codecs: a layer of 512 tokens, f16, as the loader's threads have it. The argument is a
+// ---- Whole codecs: a layer of 512 tokens, f16, as on the loader's threads. The argument is a
 // Codec.
 
 void codec_rate(benchmark::State& state, bool decodes) {

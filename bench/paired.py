@@ -6,7 +6,7 @@
 
 One line a way of fusing: its share of full prefill's FLOPs, its mean KL, and the mean of its KL minus
 that of the one compared with, question by question, with a 95 % bootstrap interval. An interval
-without 0 in it says that the two are to be told apart.
+without 0 in it says that the two differ.
 
 With --flops each is compared with --against at the budget nearest to its own FLOPs, and the lines say how
 often its likeliest token and its whole answer are full prefill's, its exact match and F1, and the

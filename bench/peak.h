@@ -1,4 +1,4 @@
-// What the cores can compute at most: f32 multiply-adds of the widest vectors, in registers.
+// The limit of the cores: f32 multiply-adds of the widest vectors, in registers.
 #pragma once
 
 #include "base/thread_pool.h"

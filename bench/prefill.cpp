@@ -1,9 +1,9 @@
-// How fast is a full prefill, of what the machine could, beside llama.cpp, and what memory does it
-// take?
+// How fast is a full prefill, relative to the machine's limits and to llama.cpp, and how much
+// memory does it take?
 //
 // Prompts of several lengths, random weights of a known shape, in several forms: the type in the
 // file and how it is kept in memory. Each form is measured in a process of its own, so that its
-// peak memory is known; llama.cpp prefills the same files in the same run. Every figure is of the
+// peak memory is known; llama.cpp prefills the same files in the same run. Every figure is for the
 // same FLOPs, counted as they are computed here:
 //
 //   2 * (elements of all layers' matrices) * tokens + 2 * (output matrix) for the last row
@@ -128,7 +128,7 @@ json measure_one(const Settings& s, size_t tokens) {
   for (const auto& run : runs) all_ms.push_back(run.first);
   std::sort(runs.begin(), runs.end(), [](auto& a, auto& b) { return a.first < b.first; });
   const auto& [ms, phases] = runs[runs.size() / 2];
-  // K and V of all rows in the form in which they are attended to.
+  // K and V of all rows in the form that attention reads.
   const uint64_t kv_bytes = uint64_t{2} * static_cast<uint64_t>(runtime->backend().cache_bytes()) *
                             config.n_layers * config.kv_dim() * tokens;
   return {{"ms", ms},
@@ -140,7 +140,7 @@ json measure_one(const Settings& s, size_t tokens) {
           {"own_peak_bytes", memory.peak()}};
 }
 
-// ---- What they are compared with
+// ---- Peers
 
 // oneDNN alone on products of one shape, each once measured. Used by one thread.
 class Library {
@@ -276,7 +276,7 @@ json run(Settings s) {
     for (const std::string& dtype : s.peers) {
       json row = llama_cpp_prefill(s.python, model_of(s, dir, dtype), tokens, s.threads, s.repeat,
                                    s.flash);
-      if (!row.is_object()) break;  // it has said why
+      if (!row.is_object()) break;  // it has printed the reason
       row["ms"] = row["ttft_ms"];
       const std::string name = row["name"].get<std::string>() + " " + dtype;
       best_peer = std::max(best_peer, add(std::move(row), name, dtype));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what bench_prefill measured, as SVG: a column a shape, tokens per second over the prompt's
+"""Draws bench_prefill's results, as SVG: a column a shape, tokens per second over the prompt's
 length above, and the phases of our first form below.
 
     bench/prefill_picture.py results.json ... > picture.svg

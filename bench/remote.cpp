@@ -4,8 +4,8 @@
 //   bench_remote [--segment MIB ...] [--chunk MIB] [--chunks N] [--rounds N] [--seal] [--tls]
 //   [--json FILE]
 //
-// Both put new keys into a server that has just begun: what a key costs whose memory the server has
-// from the one before is something else. redis-benchmark gets one key again and again.
+// Both put new keys into a server that has just begun: a key whose memory the server still has
+// from the one before costs something else. redis-benchmark gets one key again and again.
 
 #include <CLI/CLI.hpp>
 #include <atomic>
@@ -31,7 +31,7 @@ using blend::bench::must;
 using blend::bench::seconds_since;
 using nlohmann::json;
 
-// A chunk in memory, in place of one on disk.
+// A chunk in memory, instead of one on disk.
 class HeldChunk final : public blend::StoredChunk {
  public:
   HeldChunk(uint32_t seed, uint64_t bytes) {
@@ -67,7 +67,7 @@ struct Rates {
   std::vector<double> put, get, put_cpu, get_cpu;
 };
 
-// GB/s of the server's own client with as many connections. `more`: what else is on its line.
+// GB/s of the server's own client with as many connections. `more`: the rest of its command line.
 double redis_benchmark(const std::string& test, uint16_t port, uint32_t connections, uint64_t value,
                        uint64_t n, const std::string& more) {
   const std::string command = "redis-benchmark -p " + std::to_string(port) + " -t " + test +

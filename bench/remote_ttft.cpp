@@ -1,8 +1,9 @@
-// How soon does the first token come when the chunks lie in memory, on the disk or in the remote
-// tier behind links of several speeds, beside computing them; and what does the controller choose?
+// How soon does the first token come when the chunks are in memory, on the disk or in the remote
+// tier over links of several speeds, compared with computing them; and what does the controller
+// choose?
 //
-// Starts a redis-server on loopback and, for a link, a relay in front of it that lets so many bytes
-// a second through. A model of random weights; every fuse from the remote tier finds nothing
+// Starts a redis-server on loopback and, for a link, a relay in front of it that limits the bytes
+// per second. A model of random weights; every fuse from the remote tier finds nothing
 // nearer.
 //
 //   bench_remote_ttft [--shape 1b] [--codecs f16,int8,int4] [--gbits 1,10,25] [--repeat N]
@@ -153,7 +154,7 @@ class Bench {
     return {ctx, path, options};
   }
 
-  // With the ratio as it is, and as the controller chooses.
+  // With the given ratio, and with the controller's.
   template <typename Forget>
   void both(const char* codec, const char* tier, double gbit, const blendpp::Store& store,
             const Forget& forget) {

@@ -14,7 +14,7 @@
 
 namespace blend::bench {
 
-// What the command prints; null if it fails, which it says on stderr itself.
+// The command's output; null if it fails, which it reports on stderr itself.
 inline nlohmann::json run_json(const std::vector<std::string>& command) {
   std::string line;
   for (const std::string& word : command) {
@@ -45,8 +45,8 @@ inline nlohmann::json run_self(std::vector<std::string> arguments) {
   return out;
 }
 
-// What llama.cpp's script printed, with "differs" where its instruction set is not ours; that is
-// said on stderr too, once: such a ratio is of machines rather than of programs.
+// The output of llama.cpp's script, with "differs" where its instruction set is not ours; that is
+// reported on stderr too, once: such a ratio is of machines rather than of programs.
 inline nlohmann::json checked_peer(nlohmann::json peer) {
   if (!peer.is_object()) return peer;
   const std::string differs = peer_differs(peer.value("system_info", std::string()));

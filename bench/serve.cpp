@@ -1,12 +1,12 @@
-// How many tokens a second do generations at the same time give, in all and each?
+// How many tokens a second do concurrent generations give, in all and each?
 //
 // Writes a model of random weights of a known shape and computes a prompt for each of N fusions.
 // Then N threads generate at once, and, for comparison, one thread generates for one fusion after
 // the other, which costs as much as if each decoded apart. With --fuse a further thread fuses long
-// prompts meanwhile: what that costs the others, and they it.
+// prompts meanwhile: this shows what each costs the other.
 //
 // With --forks all have one prompt, and its K and V, as forks of one fusion: with prompts of
-// several lengths that shows what attention takes of a step.
+// several lengths that shows attention's share of a step.
 //
 // With --python llama.cpp decodes as many sequences together, from the same file.
 //

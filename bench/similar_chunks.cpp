@@ -24,7 +24,7 @@ using blend::SimilarChunk;
 using blend::SimilarChunks;
 using blend::bench::must;
 
-// Of this thread: nothing here waits, and other programs on the machine do not count.
+// CPU time of this thread: nothing here waits, and other programs on the machine do not count.
 double cpu_now() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -83,7 +83,7 @@ double quantile(std::vector<double> v, double q) {
              : v[std::min(v.size() - 1, static_cast<size_t>(q * static_cast<double>(v.size())))];
 }
 
-// Of the results of `exact`, the share that `found` has.
+// The share of the results of `exact` that `found` has.
 double recall(const std::vector<SimilarChunk>& found, const std::vector<SimilarChunk>& exact) {
   size_t n = 0;
   for (const SimilarChunk& e : exact) {

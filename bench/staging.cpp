@@ -1,7 +1,7 @@
-// How fast do stored layers come to where a device takes them? GB/s of the reader by threads, from
-// a store's page cache (copied and checked), and from its memory tier (copied, or read where it
-// lies), beside what memcpy gives on as many threads. No device is asked: what is staged is what
-// its bus could carry away. More threads than cores show what they wait for each other: nothing,
+// How fast are stored layers staged for a device? GB/s of the reader by threads, from a store's
+// page cache (copied and checked), and from its memory tier (copied, or read where it lies),
+// compared with memcpy on as many threads. There is no device: the staged bytes are those that its
+// bus could carry away. More threads than cores show how much they wait for each other: not at all,
 // where the rate stays.
 //
 //   bench_staging --threads 1,2,4,8,16 --tokens 4096 --json out.json

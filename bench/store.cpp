@@ -36,7 +36,7 @@ using blend::bench::must;
 using blend::bench::seconds_since;
 using nlohmann::json;
 
-// Of this thread: what others do on a shared machine does not count.
+// CPU time of this thread: other work on a shared machine does not count.
 double thread_seconds() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -218,7 +218,7 @@ double fio(const std::string& dir, const std::string& rw, uint64_t bytes, const 
 
 using Records = std::vector<std::shared_ptr<blend::ChunkRecord>>;
 
-// Durable puts of all records by so many threads; 0: queued, and waited for at the end.
+// Durable puts of all records by n_threads threads; 0: queued, and waited for at the end.
 double put_all(blend::Store& store, const Records& records, unsigned n_threads) {
   const auto begin = Clock::now();
   if (n_threads == 0) {
@@ -241,14 +241,15 @@ double put_all(blend::Store& store, const Records& records, unsigned n_threads) 
   return seconds_since(begin);
 }
 
-// Each round writes everything in every way, so that what others do on the machine meets all of
-// them. The first writes new files, the others over what is there: told apart.
+// Each round writes everything in every way, so that other work on the machine affects all of
+// them. The first writes new files, the others over existing data: reported apart.
 json measure_writes(const std::string& dir, const std::string& path, const Records& records,
                     const blend::StoreOptions& options, int repeats) {
   uint64_t total = 0;
   for (const auto& record : records) total += record->data.bytes();
   const double gb = static_cast<double>(total) / 1e9;
-  // The same promise: 16 MiB, then a sync; with nothing else meanwhile, or with the next under way.
+  // The same guarantee: 16 MiB, then a sync; with nothing else meanwhile, or with the next under
+  // way.
   const std::vector<std::pair<std::string, std::string>> peers = {
       {"fio, 16 MiB, then fdatasync", "--ioengine=psync --bs=16M --fdatasync=1"},
       {"fio, 16 x 1 MiB in flight, fdatasync each 16",

@@ -1,8 +1,8 @@
 // Does a put that must evict stay as fast as the store ages and grows?
 //
 // Fills a store with chunks of mixed sizes up to its quota, then puts thousands more, each of which
-// evicts, and prints the latency of windows of them. LMDB's search for contiguous free pages is
-// what might grow: with one value a layer it took 60 times as long after 5,500 chunks.
+// evicts, and prints the latency of windows of them. LMDB's search for contiguous free pages
+// might grow: with one value a layer it took 60 times as long after 5,500 chunks.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -29,7 +29,7 @@ using blend::DType;
 using blend::bench::must;
 using Clock = std::chrono::steady_clock;
 
-// Tokens, log-uniform: what documents give.
+// Tokens, log-uniform, as documents have.
 uint32_t draw_tokens(std::mt19937_64& rng, uint32_t least, uint32_t most) {
   std::uniform_real_distribution<double> u(std::log(least), std::log(most + 1.0));
   return static_cast<uint32_t>(std::exp(u(rng)));

@@ -4,7 +4,7 @@
 // geometric number of turns (mean 5.75, as ShareGPT's), log-normal lengths of question and answer,
 // and an exponential pause before each next turn. Turns wait in the queue of one server, in the
 // order of arrival. A turn looks its conversation up (host memory, disk, or not at all), and stores
-// it anew with what was said; the hinted runs tell the store who is waiting. Time is simulated, the
+// it again with the new text; the hinted runs tell the store who is waiting. Time is simulated, the
 // store is real; a token takes 64 bytes.
 #include <algorithm>
 #include <chrono>

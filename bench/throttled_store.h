@@ -12,7 +12,7 @@
 
 namespace blend::bench {
 
-// One device: reads queue behind each other, and cost the CPU nothing while they wait. Thread-safe.
+// One device: reads queue one after another, and cost the CPU nothing while they wait. Thread-safe.
 class Device {
  public:
   void set_bytes_per_s(double bytes_per_s) {

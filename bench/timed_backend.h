@@ -27,7 +27,7 @@ class TimedBackend final : public Backend {
       double seconds = 0;
     };
     std::map<std::string, Operation> operations;  // by name
-    // Of one shape of GEMM, y [m, n] = x [m, k] W^T.
+    // One shape of GEMM, y [m, n] = x [m, k] W^T.
     struct Product {
       uint64_t times = 0;
       double seconds = 0;  // of all of them

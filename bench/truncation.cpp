@@ -1,12 +1,13 @@
 // What it is worth that K is stored without position: a text longer than the window is read to its
 // end, the oldest half dropped whenever the window is full, in three ways:
 //
-//   computed anew   what is left is prefilled
-//   turned          what is left keeps its V, and K turned to its new place (AttentionStore 3.4)
+//   computed again  what is left is prefilled
+//   turned          what is left keeps its V, and K rotated to its new position (AttentionStore
+//                   3.4)
 //   as it was       what is left keeps K with the positions baked in, as a cache that was stored
-//                   after RoPE would have it, while new rows stand behind it
+//                   after RoPE would have it, while new rows follow it
 //
-// Perplexity over every token behind a document's first truncation. `blend perplexity` measures the
+// Perplexity over every token after a document's first truncation. `blend perplexity` measures the
 // first two on any model; the third is nothing a library should offer.
 //
 //   bench_truncation --model stories260K.gguf --window 256 stories.txt
@@ -83,7 +84,7 @@ double negative_log_likelihood(const std::vector<float>& logits, int32_t token) 
   return std::log(sum) - static_cast<double>(logits[static_cast<size_t>(token)] - top);
 }
 
-// Sum over the tokens behind the first truncation, and how many these are.
+// Sum over the tokens after the first truncation, and how many these are.
 std::pair<double, size_t> read(const std::shared_ptr<const blend::Model>& model,
                                const Tokens& tokens, uint32_t window, Cut cut, Way way) {
   double sum = 0;

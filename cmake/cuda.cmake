@@ -1,4 +1,4 @@
-# The CUDA backend's sources, and whether libblend_cuda.so is built of them. The same sources are
+# The CUDA backend's sources, and whether libblend_cuda.so is built from them. The same sources are
 # also compiled for the host, by tests/simt.cmake, where there is no CUDA at all.
 set(BLEND_CUDA "AUTO" CACHE STRING "Build libblend_cuda.so: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE BLEND_CUDA PROPERTY STRINGS AUTO ON OFF)
@@ -28,7 +28,7 @@ if(NOT BLEND_CUDA STREQUAL "OFF")
     include(CheckLanguage)
     check_language(CUDA)
     find_package(CUDAToolkit QUIET)
-    # Of cuBLASLt its header alone: the library is opened at run time.
+    # cuBLASLt's header alone: the library is opened at run time.
     find_path(BLEND_CUBLASLT_INCLUDE cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
     if(CMAKE_CUDA_COMPILER AND BLEND_CUBLASLT_INCLUDE AND TARGET CUDA::cudart_static
        AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)

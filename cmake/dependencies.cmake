@@ -13,7 +13,7 @@ them (scripts/package_libraries)")
 add_library(blend_dependencies INTERFACE)
 target_link_libraries(blend_dependencies INTERFACE nlohmann_json::nlohmann_json)
 
-# Position-independent, hidden by blend.map: nothing of them meets a host's own copy.
+# Position-independent, hidden by blend.map: they never clash with a host's own copy.
 function(blend_archive name)
   find_library(BLEND_ARCHIVE_${name} lib${name}.a HINTS ${BLEND_STATIC_LIBRARIES} NO_CACHE)
   if(NOT BLEND_ARCHIVE_${name})
@@ -48,10 +48,10 @@ if(BLEND_STATIC_DEPENDENCIES)
     # The headers of what is linked, before the system's.
     target_include_directories(blend_dependencies SYSTEM BEFORE INTERFACE ${BLEND_STATIC_LIBRARIES}/include)
   endif()
-  blend_archive(ssl)  # libblend_tls.so alone takes anything of it
+  blend_archive(ssl)  # only libblend_tls.so uses it
   blend_archive(crypto)
-  # What of C++'s library nobody calls goes, and with it the newest versions of the C library's functions
-  # that it asks for. The unwinder (libgcc_s) is every C++ process's one.
+  # Unused parts of C++'s library are dropped, and with them their need of the C library's newest
+  # functions. The unwinder (libgcc_s) is shared by every C++ process.
   add_link_options(-static-libstdc++ -Wl,--gc-sections)
 else()
   target_link_libraries(blend_dependencies INTERFACE OpenSSL::Crypto)

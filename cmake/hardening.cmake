@@ -1,5 +1,5 @@
-# blend_hardened(target): what ships reads files, messages and stores that others wrote, so it is
-# compiled to end rather than to obey when a check of ours is missing. tests/abi/hardened.py looks for
+# blend_hardened(target): shipped code reads files, messages and stores that others wrote, so it is
+# compiled to abort rather than to obey when a check of ours is missing. tests/abi/hardened.py looks for
 # each of these in what was built.
 include(CheckCXXCompilerFlag)
 set(BLEND_HARDENING)

@@ -12,7 +12,7 @@ if(TARGET blend_cuda)
   install(TARGETS blend_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda)
 endif()
 if(TARGET blend_tls)
-  # Of a Debian package the library's own: OpenSSL is there already.
+  # In Debian's case it is in the library's own package: OpenSSL is there already.
   set(component tls)
   if(BLEND_PACKAGE_DEB)
     set(component runtime)
@@ -31,7 +31,7 @@ if(TARGET blend_cli AND NOT SKBUILD)
   set_target_properties(blend_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${libdir_from_bindir}")
   install(TARGETS blend_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
 endif()
-# The command says itself what its man pages and shells' completions are.
+# The command itself prints its man pages and shells' completions.
 find_program(BLEND_GZIP gzip)
 if(TARGET blend_cli AND NOT SKBUILD AND BLEND_GZIP AND NOT CMAKE_CROSSCOMPILING AND NOT BLEND_SANITIZE)
   set(BLEND_ZSH_DIR share/zsh/site-functions CACHE STRING "Where zsh looks for completions, below the prefix")
@@ -69,5 +69,5 @@ configure_file(cmake/blend.pc.in ${PROJECT_BINARY_DIR}/blend.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/blend.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
   COMPONENT development)
 
-# What each package is: cmake/package.cmake; scripts/package makes them.
+# Contents of each package: cmake/package.cmake; scripts/package makes them.
 include(cmake/package.cmake)

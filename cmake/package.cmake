@@ -31,8 +31,8 @@ string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)  # SOURCE_DATE_EPOCH's 
 configure_file(${packaging}/changelog.in ${made}/changelog)
 execute_process(COMMAND gzip -9n -f ${made}/changelog COMMAND_ERROR_IS_FATAL ANY)
 
-# blend_deb(component name section text): the line above the text is the project's for all of them. What is compiled
-# in has its notice in THIRD-PARTY; what is linked stands in the SPDX list.
+# blend_deb(component name section text): the line above the text is the project's for all of them. Notices of
+# compiled-in code are in THIRD-PARTY; linked libraries are in the SPDX list.
 macro(blend_deb component name section text)
   string(TOUPPER ${component} C)
   set(CPACK_DEBIAN_${C}_PACKAGE_NAME ${name})

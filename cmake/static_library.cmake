@@ -5,7 +5,7 @@ find_program(BLEND_OBJCOPY NAMES ${CMAKE_OBJCOPY} objcopy REQUIRED)
 execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.a
                 OUTPUT_VARIABLE BLEND_LIBSTDCXX OUTPUT_STRIP_TRAILING_WHITESPACE)
 
-# What C++'s library asks of a newer C library than the rest does: in the archives, and in the command.
+# Functions of a newer C library that only C++'s library needs: in the archives, and in the command.
 add_library(blend_old_glibc OBJECT ${PROJECT_SOURCE_DIR}/src/base/arc4random.c)
 target_sources(blend PRIVATE $<TARGET_OBJECTS:blend_old_glibc>)
 

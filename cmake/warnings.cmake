@@ -7,9 +7,9 @@ function(blend_warnings target)
     string(REPLACE ";" "," sanitizers "${BLEND_SANITIZE}")
     target_compile_options(${target} PRIVATE -fsanitize=${sanitizers} -fno-sanitize-recover=all
       -fno-omit-frame-pointer -g1
-      # GCC 12 sees uninitialized members behind std::optional where sanitizers split its paths.
+      # GCC 12 warns of uninitialized members of std::optional where sanitizers split its paths.
       -Wno-maybe-uninitialized)
-    # PUBLIC: whoever links the static library needs the run-time too.
+    # PUBLIC: users of the static library need the run-time too.
     target_link_options(${target} PUBLIC -fsanitize=${sanitizers})
   endif()
 endfunction()

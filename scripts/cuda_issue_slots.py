@@ -2,7 +2,7 @@
 """Issue slots of attention's inner loop, counted in its machine code.
 
 A warp's tensor instructions (HMMA) run beside its others, so that a kernel is as fast as the larger of
-the two: what one tile of keys takes in issue slots beside its HMMA is what can be known without a card.
+the two: the issue slots of one tile of keys besides its HMMA are what can be known without a card.
 Reads what `nvdisasm -c` prints; counts the instructions on the way through the loop that does the most
 HMMA and starts the most copies of the next tile, and of those ways the shortest: a tile that needs no
 mask. A loop inside of it counts once (head sizes 96 and 256 have such).
@@ -28,7 +28,7 @@ class Block:
 
 
 def functions(lines):
-    """Of each attention kernel: its name's numbers and its blocks, in the order of the code."""
+    """For each attention kernel: its name's numbers and its blocks, in the order of the code."""
     key, blocks, labels = None, [], {}
     for line in lines:
         found = FUNCTION.match(line)

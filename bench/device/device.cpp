@@ -1,7 +1,7 @@
 // Time to first token on a CUDA device: full prefill beside fusing at several ratios, from chunks
 // in device memory, in host RAM and in the store on disk; decoding, recorded and not, and of
 // several sequences at once; and what its kernels reach by themselves. bench/device/run sets it
-// beside PyTorch's and transformers' figures for the same shapes.
+// compares it with PyTorch's and transformers' figures for the same shapes.
 //
 //   bench_device --shape 8b --tokens 1024,4096,16384 --ratios 0,0.05,0.15,0.3 --json out.json
 #include <CLI/CLI.hpp>
@@ -52,12 +52,12 @@ struct Settings {
   std::string json_path;
 };
 
-// The figures so far. The file is written anew after each, beside itself and then put in its place:
-// a run that is ended at any moment leaves a whole file with what it had.
+// The figures so far. The file is rewritten after each, under another name and then renamed:
+// a run that is ended at any moment leaves a whole file with its figures so far.
 class Report {
  public:
   Report(std::string path, json head) : path_(std::move(path)), all_(std::move(head)) {}
-  // Of one of its lists.
+  // Adds to one of its lists.
   void add(const char* list, json row) {
     all_[list].push_back(std::move(row));
     write();
@@ -86,7 +86,7 @@ class Ttft {
   Ttft(const Settings& s, std::shared_ptr<const blend::Model> model)
       : s_(s), model_(std::move(model)) {}
 
-  // Every operation of one pass at the largest ratio, waited for one by one: where the time goes.
+  // Every operation of one pass at the largest ratio, waited for one by one: shows where time goes.
   void operations(blend::bench::TimedBackend& timed, Report& report) {
     const auto n = std::find_if(s_.tokens.begin(), s_.tokens.end(), [&](uint32_t tokens) {
       return tokens + 64 <= model_->context_length() && tokens > s_.question_tokens;
@@ -220,7 +220,7 @@ class Ttft {
 
 // ---- Decoding
 
-// Steps of one token behind n others, each issued, and recorded once and run again.
+// Steps of one token after n others, each issued, and recorded once and run again.
 void decode(const std::shared_ptr<const blend::Model>& model, const std::vector<uint32_t>& lengths,
             int repeat, Report& report) {
   constexpr uint32_t kSteps = 64;
@@ -249,8 +249,8 @@ void decode(const std::shared_ptr<const blend::Model>& model, const std::vector<
   }
 }
 
-// Steps that several sequences take together, each behind n tokens of its own; one thread drives
-// them, samples nothing and waits for every step's logits.
+// Steps that several sequences share, each after n tokens of its own; one thread drives them,
+// samples nothing and waits for every step's logits.
 void decode_together(const std::shared_ptr<const blend::Model>& model,
                      const std::vector<uint32_t>& lengths, int repeat, Report& report) {
   constexpr uint32_t kSteps = 64;
@@ -303,7 +303,7 @@ void decode_together(const std::shared_ptr<const blend::Model>& model,
   }
 }
 
-// ---- The kernels by themselves
+// ---- The kernels alone
 
 class Kernels {
  public:
@@ -425,7 +425,7 @@ class Kernels {
                2.0 * n_rows * n * c_.kv_dim() * static_cast<double>(b_.cache_bytes()), "GB/s");
   }
 
-  // A staged layer from pinned memory into the cache, packed as a store of that codec has it;
+  // A staged layer from pinned memory into the cache, packed by the store's codec;
   // counted: decoded bytes.
   json place(uint32_t n, blend::Codec codec) {
     const auto rope = must(b_.make_rope(c_.rope, n));
@@ -476,7 +476,7 @@ int run(const Settings& s) {
     blend::test::RandomModelSpec random = blend::bench::shape_of(s.shape, "bf16");
     random.rope_theta = 500000;
     random.context = 40960;  // the longest prompt, and some room
-    // Half a file of a run that was ended is nobody's model.
+    // Under another name first, as a run may end in the middle.
     blend::test::write_random_model(random, path + ".part");
     std::filesystem::rename(path + ".part", path);
     std::printf("weights in %s\n", path.c_str());

@@ -1,4 +1,4 @@
-"""libblend for Conan 2, built of the source package that `scripts/package python` makes.
+"""libblend for Conan 2, built from the source package that `scripts/package python` makes.
 
     conan create packaging/conan
 
