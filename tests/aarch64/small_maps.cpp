@@ -1,7 +1,7 @@
 // mmap() and munmap() for programs that run in qemu's user mode, which keeps a record of every page
 // that is mapped (up to version 7): the map of a store with the default quota, 17 GiB of address
-// space, costs it half a second and 100 MB each time. Of a map of a file that is larger than kMost,
-// as no file of a test is, only the beginning is mapped.
+// space, costs it half a second and 100 MB each time. For a map of a file that is larger than
+// kMost, as no file of a test is, only the beginning is mapped.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ void* mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offs
   return reinterpret_cast<void*>(syscall(SYS_mmap, at, mapped, protection, flags, fd, offset));
 }
 
-// What is larger was such a map: nothing else in a test is.
+// A larger size was such a map: nothing else in a test is.
 int munmap(void* at, size_t bytes) noexcept {
   return static_cast<int>(syscall(SYS_munmap, at, std::min(bytes, kMost)));
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is shipped is compiled for hostile input (cmake/hardening.cmake): looked for in the files."""
+"""Shipped files are compiled for hostile input (cmake/hardening.cmake): this looks into the files."""
 import re
 import struct
 import subprocess
@@ -12,7 +12,7 @@ def readelf(path, *options):
 
 
 def functions(path, data):
-    """Of every exported function the first four bytes."""
+    """The first four bytes of every exported function."""
     loads = [(int(offset, 16), int(address, 16), int(size, 16)) for offset, address, size in
              re.findall(r"LOAD\s+(0x\w+) (0x\w+) 0x\w+ (0x\w+)", readelf(path, "-l"))]
     for line in readelf(path, "--dyn-syms").splitlines():

@@ -31,7 +31,7 @@ void arguments_of_open(const fixture* f) {
   CHECK_SAYS(BLEND_E_UNSUPPORTED, "bf16", blend_ctx_create(&ctx, &c, &err));
   CHECK(ctx == NULL);
   c.cache_dtype = BLEND_DTYPE_BF16;
-  c.backend = "cuda:9999"; /* nobody has so many */
+  c.backend = "cuda:9999"; /* nobody has that many */
   CHECK_CODE(BLEND_E_NO_DEVICE, blend_ctx_create(&ctx, &c, &err));
   CHECK(ctx == NULL);
   c.backend = "auto";
@@ -116,7 +116,7 @@ void arguments_tokens(const fixture* f) {
   close_world(&w);
 }
 
-/* Counts that nothing has, and names that are no UTF-8: a code, a sentence, and that in UTF-8. */
+/* Impossible counts, and names that are not UTF-8: a code, a sentence, and that in UTF-8. */
 void arguments_absurd(const fixture* f) {
   static const size_t kCounts[] = {(size_t)1 << 58, (size_t)1 << 60, (size_t)1 << 62,
                                    ((size_t)1 << 63) - 1, SIZE_MAX};

@@ -534,7 +534,7 @@ void chunks_quota(const fixture* f) {
   blend_ctx_close(ctx);
 }
 
-/* BLEND_PUT_AFTER_BOS stores a second record, and a chunk that stands behind BOS alone is exact. */
+/* BLEND_PUT_AFTER_BOS stores a second record, and a chunk after BOS alone is a prefix hit. */
 void chunks_behind_bos(const fixture* f) {
   world w;
   int32_t tokens[30], question[5], bos;

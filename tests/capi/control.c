@@ -123,7 +123,7 @@ void control_advise(const fixture* f) {
   CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "storage 0: latency_s",
              blend_machine_advise(machine, storages, 3, &o, advice, &err));
   storages[0].latency_s = 0;
-  /* Of two that add no delay the cheaper, of equal cost the faster. */
+  /* The cheaper of two that add no delay, the faster of equal cost. */
   storages[1] = storage(storages[0].bytes_per_s * 2, 3);
   CHECK_OK(blend_machine_advise(machine, storages, 3, &o, advice, &err));
   CHECK(advice[0].flags == BLEND_ADVICE_NO_DELAY);

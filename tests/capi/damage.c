@@ -131,7 +131,7 @@ static void check_damage(const fixture* f,
   CHECK_OK(blend_store_get_report(c.store, &stat, &err));
   CHECK(stat.damaged > 0);
 
-  /* The miss was stored anew over the damage. */
+  /* The miss was stored again over the damage. */
   CHECK_OK(blend_store_flush(c.store, &err));
   o.on_miss = BLEND_MISS_FAIL;
   CHECK_OK(blend_fuse(&healed, c.model, c.store, c.s, kChunks + 1, &o, &err));
@@ -150,7 +150,7 @@ static int flip_payloads(const scene* c, unsigned char* data, size_t n) {
   int flipped = 0;
   (void)c;
   memcpy(&page, data + 40, sizeof page);
-  at = 2 * (size_t)page; /* behind the two meta pages */
+  at = 2 * (size_t)page; /* after the two meta pages */
   while (at + page <= n) {
     uint16_t flags;
     uint32_t run;

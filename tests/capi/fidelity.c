@@ -169,7 +169,7 @@ void fidelity_of_a_host_that_decodes(const fixture* f) {
   CHECK_OK(blend_store_run_checks(w.store, &err));
   row = row_at(w.store, 1);
   CHECK(row.n_checks == 1 && row.n_tokens == 5 && row.agreement == 1);
-  /* Of a fusion and its fork one is checked. */
+  /* A fusion and its fork are checked once together. */
   fusion = fuse_seed(&w, 2, &all);
   REQUIRE(fusion != NULL);
   CHECK_OK(blend_fusion_fork(&other, fusion, &err));

@@ -346,7 +346,7 @@ void lifetime_fork(const fixture* f) {
     blend_fusion_close(fusion);
     blend_model_close(w.model);
     blend_ctx_close(w.ctx);
-    /* The way out that the header names: open it anew. */
+    /* The way out that the header names: open it again. */
     blend_store_options_init(&options, sizeof options);
     options.kv_dtype = BLEND_DTYPE_F32;
     if (blend_ctx_create(&ctx, NULL, NULL) != BLEND_OK ||

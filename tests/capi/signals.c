@@ -130,7 +130,7 @@ typedef struct setup {
   uint32_t read_mode;
 } setup;
 
-/* Opens all anew: what is done while things are opened and closed is under the storm, too. */
+/* Opens everything again: opening and closing happen under the storm, too. */
 static void compute_round(const fixture* f, const setup* how, int number, record* out) {
   static const double kRatios[] = {0, 0.15, 0.5, 1};
   static int32_t tokens[N];

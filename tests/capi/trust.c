@@ -118,7 +118,7 @@ void trust_on_untrusted(const fixture* f) {
   CHECK_OK(blend_fuse(&full, w.model, w.store, s, 3, &o, &err));
   CHECK(same_logits(fusion, full));
 
-  /* Nobody doubts without a profile, and what is no choice is none with one. */
+  /* Nobody doubts without a profile, and an invalid choice stays one without it. */
   o = fuse_options();
   o.on_untrusted = BLEND_ON_UNTRUSTED_FAIL;
   blend_fusion_close(fusion);

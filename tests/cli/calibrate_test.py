@@ -241,7 +241,7 @@ class CalibrateTest(unittest.TestCase):
                 self.assertFalse(json.loads(run(*ask, *without).stdout)["fusion"]["calibrated"])
 
     def test_layers_steps(self):
-        """Of the example model one layer carries what rounding loses. calibrate finds it; precompute, ask
+        """In the example model one layer carries most of rounding's loss. calibrate finds it; precompute, ask
         and eval round by it, and say so."""
         model = Path(ARGS.examples, "models/blend-qa.gguf")
         questions = Path(ARGS.examples, "data/held-out.jsonl")

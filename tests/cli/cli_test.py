@@ -302,7 +302,7 @@ class CliTest(unittest.TestCase):
     def test_ratio_is_by_default_what_keeps_an_agreement(self):
         self.precompute()
         by_default = self.ask()["fusion"]
-        # Of records after the head; a short prompt has a larger share.
+        # For records after the head; a short prompt has a larger share.
         share = 1 - (1 - 0.45) ** (800 / by_default["n_rows_reused"]) ** 0.5
         self.assertAlmostEqual(by_default["ratio"], share, places=6)
         self.assertEqual(self.ask("--ratio", "fidelity", "--agreement", "0.9")["fusion"]["ratio"], by_default["ratio"])
@@ -344,7 +344,7 @@ class CliTest(unittest.TestCase):
             self.assertEqual(entry["token"], entry["top"][0]["token"])  # greedy
             self.assertGreaterEqual(entry["top"][0]["logprob"], entry["top"][1]["logprob"])
         answer = plain["answer"]
-        # Of random bytes; what is cut inside a character before it is not reported.
+        # Random bytes; a part cut inside a character before it is not reported.
         stop = next(c for i, c in enumerate(answer) if c.isascii() and c.isprintable()
                     and answer.index(c) == i and answer[i - 1:i] != "\ufffd")
         out = self.ask("--stop", "\x01no", "--stop", stop)
@@ -363,7 +363,7 @@ class CliTest(unittest.TestCase):
         for key in ("answer", "n_generated", "stopped"):
             self.assertEqual(out[key], full[key])
         self.assertGreaterEqual(out["exact"]["n_shown"], out["exact"]["n_taken_back"])
-        # What stands last on a terminal is the answer, whether or not another was shown before it.
+        # The last line on a terminal is the answer, whether or not another was shown before it.
         run = self.blend("ask", *self.place, "--docs", self.docs, *CHUNK, "--question", "who sat", "--max-tokens",
                          "8", "--exact", "--policy", "reuse", "--kv-dtype", "f32", "--quiet")
         self.assertEqual(run.stdout.removesuffix("\n"), full["answer"])  # --quiet shows nothing that is taken back
@@ -578,7 +578,7 @@ class CliTest(unittest.TestCase):
         self.assertIn("control", self.blend("store", "label", b, *at, "--label", "a\nb", code=2).stderr)
         self.assertIn("one word", self.blend("store", "label", b, *at, "--tag", "a b", code=2).stderr)
         self.blend("store", "label", b, *at, code=2)
-        # Precomputed anew, it is called as before, and nothing is computed.
+        # Precomputed again, it keeps its label, and nothing is computed.
         self.assertTrue(all(c["existed"] for c in self.precompute("--system", "be brief")["chunks"]))
         self.assertEqual(labels("--label", "*b.md"), [f"{place}/b.md#1"])
 

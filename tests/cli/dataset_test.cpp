@@ -64,7 +64,7 @@ TEST(EvalDataset, TakesTheFirstRecords) {
   const std::string text = std::string(kGood) + "\n" + kGood + "\n" + kGood;
   EXPECT_EQ(parse_dataset(text, "d", 2).size(), 2u);
   EXPECT_EQ(parse_dataset(text, "d", 9).size(), 3u);
-  // What lies behind them is not looked at.
+  // The rest of the file is not looked at.
   EXPECT_EQ(parse_dataset(std::string(kGood) + "\nnot json", "d", 1).size(), 1u);
 }
 
@@ -107,7 +107,7 @@ TEST(EvalDataset, BadRecordsAreNamedWithTheirLine) {
       {"{\"chunks\":[\"\xFF\"],\"question\":\"q\",\"answers\":[\"x\"]}", "not JSON"},
   };
   for (const Bad& bad : cases) {
-    // Behind a good record and a blank line: it is line 3.
+    // After a good record and a blank line: it is line 3.
     const auto [code, message] = failure(std::string(kGood) + "\n\n" + bad.text + "\n");
     EXPECT_EQ(code, kExitDamaged) << bad.text;
     EXPECT_NE(message.find("data.jsonl:3: "), std::string::npos) << message;

@@ -329,7 +329,7 @@ class EvalTest(unittest.TestCase):
                                     for kind in ("alone", "head", "predecessor"))
         self.assertLess(head["kl8_mean"], alone["kl8_mean"])
         self.assertLess(predecessor["kl8_mean"], head["kl8_mean"])
-        # What is exact need not be computed: after the head the first chunk, with a predecessor two.
+        # Prefix hits need not be computed: after the head the first chunk, with a predecessor two.
         rows = [self.only(out, policy="hkvd", records=kind)["rows_of_all"]
                 for kind in ("alone", "head", "predecessor")]
         self.assertLess(rows[1], 0.85 * rows[0])

@@ -1,4 +1,4 @@
-"""What files, stores and models of strangers bring to the blend command: names that are no text for a
+"""Hostile files, stores and models for the blend command: names that are not text for a
 terminal, other encodings, links, hidden files, and pipes that nobody writes into.
 
     python3 files_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL [unittest arguments]
@@ -205,7 +205,7 @@ class FilesTest(unittest.TestCase):
         made, said = self.names("--docs", self.docs)
         self.assertEqual(made, ["a.txt"])
         self.assertIn("2 hidden", said)
-        # What is named is meant.
+        # A file named explicitly is read.
         made, said = self.names("--docs", self.docs / ".b.txt", self.docs / ".git")
         self.assertEqual(made, [".b.txt", ".git/c.txt"])
         self.assertEqual(said, "")

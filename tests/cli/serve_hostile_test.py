@@ -3,7 +3,7 @@ named after is what once broke, or what a standard asks for.
 
     python3 serve_hostile_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL [unittest arguments]
 
-What honest clients notice of hostile ones: so many seconds without, and as many with them:
+The effect of hostile clients on honest ones: this many seconds without, and as many with them:
 
     python3 serve_hostile_test.py --blend BLEND --load 300 --clients 150 --hostile 50 --model FILE
 """
@@ -32,7 +32,7 @@ GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
 
 def status_of(got):
-    """Of raw bytes; 0: nothing came."""
+    """The status of raw bytes; 0: nothing came."""
     return int(got.split(b" ", 2)[1]) if got.startswith(b"HTTP/1.1 ") else 0
 
 

@@ -178,7 +178,7 @@ class ServeTest(ServeCase):
         server = self.serve()
         first = server.post(chat(documents=DOCUMENTS))[1]["usage"]["blend"]
         self.assertGreaterEqual(first["misses"], 3)
-        # What was missed is stored in idle time.
+        # Missed chunks are stored in idle time.
         for _ in range(200):
             again = server.post(chat("when", documents=DOCUMENTS[::-1]))[1]["usage"]
             if again["blend"]["misses"] == 0:
@@ -466,7 +466,7 @@ class ServeTest(ServeCase):
 
     def test_many_may_come_at_once(self):
         server = self.serve()
-        # Of a stopped process nobody is taken: the system keeps them for it.
+        # A stopped process accepts no connection: the system keeps them for it.
         server.process.send_signal(signal.SIGSTOP)
         try:
             waiting = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(100)]
@@ -625,7 +625,7 @@ def load(server, folder, model, clients, requests=None, seconds=None):
                 kinds.append(("/v1/chat/completions", chat(f"who {word}", documents=turned, ignore_eos=True), stream))
                 kinds.append(("/v1/completions", {"prompt": f"who {word}", "documents": turned, "ignore_eos": True,
                                                   "temperature": 0, "max_tokens": 12}, stream))
-    # What is stored is rounded, and better records of chunks come from use in idle time: answers are one after that.
+    # Stored chunks are rounded, and better records of chunks come from use in idle time: answers are one after that.
     wanted, before = [], None
     for _ in range(10):
         if wanted and wanted == before:

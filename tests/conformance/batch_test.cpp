@@ -291,7 +291,7 @@ TEST_F(Batch, ADamagedChunkIsAMissOfEveryPromptThatHasIt) {
   store_ = open_store(ctx_, dir_.file("store"));
   const int before = events_.n;
   {
-    // LMDB keeps a large value on pages of its own, whose number stands behind the key.
+    // LMDB keeps a large value on pages of its own, whose number follows the key.
     uint64_t page = 0;
     uint32_t page_bytes = 0;  // the file's first page says it
     std::memcpy(&page, bytes.data() + at + key.size(), sizeof page);

@@ -173,7 +173,7 @@ class OneThread : public CallThreads {
     return options;
   }
 
-  // Of options whose defaults are zero.
+  // For options whose defaults are zero.
   template <typename Options>
   static Options options_with(uint32_t n_threads) {
     Options options{};
@@ -207,7 +207,7 @@ class OneThread : public CallThreads {
 TEST_F(OneThread, FusionsAndWhatFollowsThem) {
   Fusion f;
   expect_kept("fuse", [&](uint32_t n) { f = fuse(model_, store_, prompt_, how(n)); });
-  // What follows keeps the number of the fuse.
+  // Later calls keep the number of the fuse.
   const Fusion one = fuse(model_, store_, prompt_, how(1)), all = std::move(f);
   const auto of = [&](uint32_t n) -> const Fusion& { return n == 1 ? one : all; };
   expect_kept("decode", [&](uint32_t n) { decode(of(n), {3, 4, 5}); });

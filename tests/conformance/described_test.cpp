@@ -77,7 +77,7 @@ class Described : public testing::Test {
     options.n_chunk_prefix = prefix_.size();
     return options;
   }
-  // The chunk behind other text, as it is stored: its K, V decide the logits.
+  // The chunk after other text, unchanged: its K, V decide the logits.
   std::vector<float> logits_of_reuse(uint32_t* source = nullptr) {
     const Prompt prompt = {{BLEND_SEGMENT_TEXT, {300, 301, 302, 303, 304}},
                            {BLEND_SEGMENT_CHUNK, chunk_},

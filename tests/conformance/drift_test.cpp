@@ -298,7 +298,7 @@ TEST_F(WithProfile, WhatItDoesNotVouchForIsPrefilledInFullWhereThatIsAskedFor) {
   EXPECT_EQ(rows_of(plan).size(), info(plan).n_rows);
   EXPECT_EQ(info(plan).n_rows_reused, 0u);
   EXPECT_EQ(info(plan).policy, BLEND_POLICY_FULL);
-  // What follows behind a fused prompt, too.
+  // The turns after a fused prompt, too.
   const Prompt more = {{BLEND_SEGMENT_CHUNK, random_tokens(rng_, spec_.n_vocab, 9)},
                        {BLEND_SEGMENT_QUESTION, random_tokens(rng_, spec_.n_vocab, 3)}};
   ASSERT_EQ(try_extend(fusion, store_, more, how).code, BLEND_OK);
@@ -340,7 +340,7 @@ TEST_F(WithProfile, OrRefusedBeforeAnyWork) {
   EXPECT_EQ(code(how), BLEND_E_INVALID_ARGUMENT);
 }
 
-// Of a batch each prompt for itself.
+// In a batch each prompt is judged by itself.
 TEST_F(WithProfile, APromptOfABatchThatIsNotVouchedForLeavesTheOthersAlone) {
   const std::vector<blend_segment> segments = segments_of(random_.prompt);
   const FuseCase kept = hkvd(profile_, drift_, 0.1);
@@ -370,7 +370,7 @@ TEST_F(WithProfile, APromptOfABatchThatIsNotVouchedForLeavesTheOthersAlone) {
   EXPECT_EQ(info(third).policy, BLEND_POLICY_FULL);
 }
 
-// Maps that were drawn foretell nothing of this prompt: the rows that are recomputed tell so.
+// Random maps predict nothing of this prompt: the recomputed rows show it.
 TEST_F(WithProfile, MapsThatDoNotHoldForThePromptAreDoubted) {
   FuseCase how = hkvd(profile_, drift_, 0.1);
   const Fusion fused = fuse(model_, store_, random_.prompt, how);
@@ -393,7 +393,7 @@ TEST_F(WithProfile, MapsThatDoNotHoldForThePromptAreDoubted) {
   EXPECT_EQ(info(instead).policy, BLEND_POLICY_FULL);
   EXPECT_EQ(info(instead).flags, 0u);
 
-  // Behind rows that are there; refused, they are as before.
+  // After present rows; refused, they are unchanged.
   const Prompt more = {{BLEND_SEGMENT_CHUNK, random_tokens(rng_, spec_.n_vocab, 30)},
                        {BLEND_SEGMENT_QUESTION, random_tokens(rng_, spec_.n_vocab, 3)}};
   how.on_untrusted = BLEND_ON_UNTRUSTED_FAIL;
@@ -660,8 +660,8 @@ TEST_F(Calibrating, TheDefaultIsTheProfilesCascadeWhereThatCanBe) {
   EXPECT_EQ(info(fuse(model_, store, text, how)).policy, BLEND_POLICY_HKVD);
 }
 
-// What a plan placed for the question to be asked at layer 1 is placed anew, with what its maps
-// make of the rows that the answer left out: the host's answer is that of blend_fuse.
+// Rows that a plan placed for the question to be asked at layer 1 are placed again, with the maps'
+// correction of the rows that the answer left out: the host's answer is that of blend_fuse.
 TEST_F(Calibrating, APlanThatAskedCorrectsWhatTheProbeLeftOut) {
   ASSERT_EQ(calibrate(6).code, BLEND_OK);
   const Profile profile = open_profile("made");
@@ -785,7 +785,7 @@ TEST_F(Calibrating, BadInputIsRefusedAndWritesNothing) {
   EXPECT_NE(said.message.find("sample 1"), std::string::npos) << said.message;
 }
 
-// A chunk that stands behind its own chunk prefix has no drift: there is nothing to fit.
+// A chunk after its own chunk prefix has no drift: there is nothing to fit.
 TEST_F(Calibrating, PromptsOfOneExactChunkCannotBeFitted) {
   for (auto& list : segments_) list.erase(list.begin(), list.begin() + 2);
   for (size_t i = 0; i < samples_.size(); ++i) {

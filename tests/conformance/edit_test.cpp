@@ -1,4 +1,4 @@
-// Rows taken out of a fused prompt or put into it, against the float64 reference: the rows behind
+// Rows taken out of a fused prompt or put into it, against the float64 reference: later rows
 // keep K before RoPE and V, the new ones and the last are decoded.
 #include <gtest/gtest.h>
 

@@ -32,8 +32,8 @@ struct GoldenFile {
 struct FamilyGolden {
   std::string family;  // of random_families()
   std::vector<int32_t> prompt;
-  std::vector<int32_t> greedy;       // what follows the prompt
-  std::vector<double> transformers;  // logits behind the prompt
+  std::vector<int32_t> greedy;       // continuation of the prompt
+  std::vector<double> transformers;  // logits after the prompt
   std::vector<double> llama_cpp;     // the same of llama.cpp
 };
 std::vector<FamilyGolden> read_family_goldens(const std::string& path);

@@ -1,4 +1,4 @@
-// Missing chunks: computed in the prompt's own pass, and stored behind it
+// Missing chunks: computed in the prompt's own pass, and stored after it
 // (BLEND_MISS_COMPUTE_STORE).
 #include <gtest/gtest.h>
 
@@ -147,7 +147,7 @@ TEST_F(Misses, NothingIsStoredWhereNothingCanBe) {
 
 TEST_F(Misses, ThatCannotBeStoredAreToldByTheFlush) {
   // A prefix of another size than the model's context allows for the chunk alone: the pass has
-  // room, the chunk behind its chunk prefix has not.
+  // room, the chunk after its chunk prefix has not.
   FuseCase long_prefix = how(BLEND_MISS_COMPUTE_STORE);
   long_prefix.chunk_prefix.assign(500, 9);  // the context is 512
   const Fusion fusion = fuse(model_, store_, prompt_, long_prefix);

@@ -1,4 +1,4 @@
-// The model behind golden/fusion-random.json: random weights, the same bytes on every machine.
+// The model of golden/fusion-random.json: random weights, the same bytes on every machine.
 #pragma once
 
 #include <string>

@@ -128,7 +128,7 @@ TEST_P(PolicyProperty, RatioOneIsFullPrefill) {
 }
 
 // A policy that measures nothing computes nothing at ratio 0 that reuse does not. One that measures
-// keeps the fresh K, V that it measured with: reuse behind the check layer.
+// keeps the fresh K, V that it measured with: reuse after the check layer.
 TEST_P(PolicyProperty, RatioZeroIsReuse) {
   const Fusion reuse = fuse(model_, store_, random_.prompt, with({.policy = BLEND_POLICY_REUSE}));
   ASSERT_TRUE(reuse);
@@ -137,7 +137,7 @@ TEST_P(PolicyProperty, RatioZeroIsReuse) {
     const Fusion fusion = fuse(model_, store_, random_.prompt, how);
     ASSERT_TRUE(fusion);
     EXPECT_TRUE(selected(fusion).empty());
-    // Of the cascade the probe is the first; what it let through is computed up to the second.
+    // In the cascade the probe is the first; the rows it let through are computed up to the second.
     const uint32_t first =
         info(fusion).n_check_layers == 2 ? how.check_layer : info(fusion).check_layer;
     if (!reference_measures(reference_options(how, DType::f32))) {
@@ -178,8 +178,8 @@ TEST_P(PolicyProperty, SchedulesAreTheReference) {
   }
 }
 
-// APE recomputes nothing; what was not computed is attended to at its temperature, by decoded rows
-// and behind edits too.
+// APE recomputes nothing; rows that were not computed are attended to at its temperature, by
+// decoded rows and after edits too.
 TEST_P(PolicyProperty, ApeIsTheReference) {
   FuseCase how = with({.policy = BLEND_POLICY_APE});
   how.ape_temperature = 0.6 + 0.1 * static_cast<double>(rng_.below(8));
@@ -215,7 +215,7 @@ TEST_P(PolicyProperty, ApeOfNothingIsReuse) {
   EXPECT_EQ(layer_info(ape, 0).rows_kv, layer_info(reuse, 0).rows_kv);
 }
 
-// What is chosen does not depend on threads, on where the chunks came from, or on the run.
+// The choice does not depend on threads, on where the chunks came from, or on the run.
 TEST_P(PolicyProperty, TheSameRowsEveryTime) {
   const Ctx other_ctx = make_ctx(3);
   const Model other_model = open_model(other_ctx, path_);

@@ -217,8 +217,8 @@ TEST_P(Property, ChunkAfterItsOwnPrefixIsExact) {
   EXPECT_EQ(segment_info(inexact, 1).exact, 0u);
 }
 
-// A chunk that was stored after some text and is given by its id is exact only behind that text,
-// whatever else has the same length.
+// A chunk that was stored after some text and is given by its id is a prefix hit only after that
+// text, whatever else has the same length.
 TEST_P(Property, ChunkByIdIsExactOnlyAfterItsOwnPrefix) {
   const Store store = open_store(ctx_, dir_.file("store"));
   const std::vector<int32_t> own = random_tokens(rng_, spec_.n_vocab, 1 + rng_.below(20));

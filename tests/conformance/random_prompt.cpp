@@ -29,8 +29,8 @@ RandomModelSpec random_spec(SplitMix& rng) {
   spec.tied = chance(rng, 30);
   spec.rope_freq_factors = chance(rng, 30);
   spec.rope_theta = pick(rng, std::array{10000.0, 500000.0});
-  // What families add, but for windows: behind the first layer's window a chunk's rows deviate by
-  // rounding alone, and which of those are chosen is nobody's (families_test.cpp has windows).
+  // Features of families, but for windows: after the first layer's window a chunk's rows deviate by
+  // rounding alone, and the choice among those is arbitrary (families_test.cpp has windows).
   const std::array families = {"llama", "llama", "qwen2", "qwen3", "smollm3", "gemma2", "gemma3"};
   spec.architecture = pick(rng, families);
   if (spec.architecture == std::string("llama")) spec.biases = chance(rng, 30);

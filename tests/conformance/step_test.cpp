@@ -588,7 +588,7 @@ TEST_F(Step, CancelAndProgress) {
   });
   EXPECT_EQ(run.outcome.code, BLEND_E_CANCELLED);
   EXPECT_EQ(seen.done, std::vector<uint64_t>{1});
-  // Nothing is lost: lowered, the plan goes on where it was. Here it begins anew.
+  // Nothing is lost: lowered, the plan goes on where it was. Here it begins again.
   blend_cancel_reset(cancel.get());
   EXPECT_EQ(blend_plan_synchronize(p.plan.get(), 1, nullptr), BLEND_OK);
   ASSERT_EQ(blend_plan_restart(p.plan.get(), nullptr), BLEND_OK);

@@ -1,4 +1,4 @@
-// Conversations: prompts fused behind rows that are there, and fusions saved and restored.
+// Conversations: prompts fused after present rows, and fusions saved and restored.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -96,7 +96,7 @@ TEST_P(Turns, ATurnIsFusedAsBehindText) {
   EXPECT_LE(max_difference(logits(fusion), logits(once)), kLogitTolerance);
 }
 
-// What a first turn chose, and what was decoded behind it, stays in the account.
+// The report keeps a first turn's choice, and the rows decoded after it.
 TEST_P(Turns, TheAccountOfEarlierTurnsStays) {
   const RandomPrompt first = random_prompt(rng_, spec_.n_vocab, kMaxRows);
   const RandomPrompt next = next_turn();

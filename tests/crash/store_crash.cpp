@@ -33,7 +33,7 @@ namespace {
 
 constexpr uint32_t kIds = 24;
 constexpr uint32_t kPins = 3;  // at most
-// The first slots are chunks of few texts, behind different prefixes; each other is a text.
+// The first slots are chunks of few texts, with different prefixes; each other is a text.
 constexpr uint32_t kVaried = 12;
 constexpr uint32_t kOfOneText = 4;
 constexpr uint32_t kMostVariants = 2;
@@ -126,7 +126,7 @@ class Child {
         step.slot = pinned_[rng_() % pinned_.size()];
       tell(step);
       const Status done = take_step(step);
-      // What is pinned may leave no room: then nothing came of it.
+      // Pinned chunks may leave no room: then nothing came of it.
       const bool full = done.code() == BLEND_E_FULL && !pinned_.empty();
       if (!done.is_ok() && done.code() != BLEND_E_NOT_FOUND && !full) fail(done);
       if (full) step.kind = Kind::evict;

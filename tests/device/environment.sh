@@ -85,7 +85,7 @@ device_environment() { # device_environment ROOT
     echo "libcublasLt.so.13 and .12 are nowhere: install the CUDA libraries, or put their folder into LD_LIBRARY_PATH"
     return 1
   fi
-  # Behind what the host has set.
+  # After the host's own entries.
   [ -z "$cublas" ] || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$cublas
   echo "programs in $programs, cuBLASLt ${cublas:-where the loader finds it}"
 }

@@ -176,7 +176,7 @@ TEST_P(DeviceFusion, DecodingEditingAndTurnsAreAsOnTheCpu) {
 }
 
 // Chunks in int8 and int4 come to the device packed; the CPU backend's reader decodes the same
-// bytes. What is measured comes of packed rows too.
+// bytes. Measurements use packed rows too.
 TEST_P(DeviceFusion, PackedChunksAreAsOnTheCpu) {
   const Ctx cpu = make_ctx();
   const Model cpu_model = open_model(cpu, path_);
@@ -222,8 +222,8 @@ TEST_P(DeviceFusion, PackedChunksAreAsOnTheCpu) {
   }
 }
 
-// What an earlier fuse left in device memory: nothing is loaded, and every bit is the same. A chunk
-// that was put anew in another codec is not the one that is kept.
+// Layers that an earlier fuse left in device memory: nothing is loaded, and every bit is the same.
+// A chunk that was put again in another codec is not the one that is kept.
 TEST_P(DeviceFusion, ChunksInDeviceMemoryAreThoseOfTheStore) {
   if (GetParam() > 2) return;
   std::string why;

@@ -71,7 +71,7 @@ TEST_F(DeviceRecording, RecordedStepsAreThoseThatAreIssued) {
   EXPECT_EQ(decode(true), want);
 }
 
-// Short caches and long ones, whose keys are split; one foretells what comes.
+// Short caches and long ones, whose keys are split; one drafts tokens.
 TEST_F(DeviceRecording, StepsTogetherAreThoseOfEachAlone) {
   constexpr size_t kSequences = 33, kSteps = 6;
   struct One {

@@ -21,7 +21,7 @@ note() { # note TEXT: to the terminal and to steps.txt
   echo "$1" >>"$steps_out/steps.txt"
 }
 
-# step NAME SECONDS COMMAND...: runs it for so long at most. Sets step_rc (124: the time-out) and
+# step NAME SECONDS COMMAND...: runs it for at most that time. Sets step_rc (124: the time-out) and
 # step_log; 125: there was no time left, and it did not run.
 step() {
   local name=$1 limit=$2 left=$((part_seconds - (SECONDS - part_began))) began=$SECONDS

@@ -17,7 +17,7 @@ namespace blend::test {
 namespace {
 
 constexpr size_t kRequests = 6, kTokens = 10;
-// What becomes of these is the host's will.
+// These are refused or cancelled by the host.
 constexpr size_t kRefused = 1, kCancelled = 4;
 
 // What a callback was told, in memory that is there already.

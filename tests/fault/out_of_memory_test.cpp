@@ -163,7 +163,7 @@ void OutOfMemory::fuse_and_decode(uint32_t weights) {
   EXPECT_EQ(got, want) << "a failed allocation changed an answer";
 }
 
-// What is left for later is stored, refused or an error of the flush, and never waited for in vain.
+// A deferred prefill is stored, refused or an error of the flush, and never waited for in vain.
 TEST_P(OutOfMemory, MissesLeftForLater) {
   const Ctx ctx = make_ctx(2);
   const Model model = open_model(ctx, path_);

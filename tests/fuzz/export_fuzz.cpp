@@ -1,7 +1,7 @@
 // Importing a file of exported chunks, of any content, into a store in memory (libFuzzer). The
 // first byte says how the file is made: of the input as it is, or of small chunks that the input
 // describes. Of these the input then changes some bytes, before or after the checksums are made:
-// behind a checksum every field may be hostile.
+// after a checksum every field may be hostile.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// A machine profile of any text (libFuzzer): it is none, or is written and understood the same way
-// again, and its times make sense.
+// A machine profile of any text (libFuzzer): it is refused, or is written and understood the same
+// way again, and its times make sense.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // Reading a profile file of any content (libFuzzer). The first byte says how the file is made: of
 // the input as it is; of the input between a header of any version and a checksum that fit it;
 // or by encode_profile() from a profile that the input describes, of which the input then changes
-// some bytes before it is sealed again. Behind the checksum every field may be hostile.
+// some bytes before it is sealed again. After the checksum every field may be hostile.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // What a remote tier reads from its server, of any content (libFuzzer): replies, values that go to
 // their places, redirects, slots, and manifests. The first byte says which, and in how small steps
-// the bytes come. Manifests are sealed again after the fuzzer's changes, since behind a checksum
+// the bytes come. Manifests are sealed again after the fuzzer's changes, since after a checksum
 // every field may be hostile.
 #include <cstdint>
 #include <cstdlib>

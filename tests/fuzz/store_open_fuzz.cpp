@@ -206,7 +206,7 @@ bool change(const Good& good, std::string& bytes, blend::ByteReader& in) {
       case 1:  // a page's header and the places of its nodes
         place = good.pages[page] * page_bytes + at % (pf::kHeaderBytes + 2 * nodes.size());
         break;
-      case 2:  // a node's header, its key, and what is behind them: the number of a page
+      case 2:  // a node's header, its key, and the bytes after them: the number of a page
       case 3:
         place = nodes[at % nodes.size()] + (at / nodes.size()) % (kind % 8 == 2 ? 8 : 64);
         break;
@@ -340,7 +340,7 @@ void repair(blend::Store& store) {
   check(allowed(repaired));
   if (!repaired.is_ok()) return;
   check(n == n_told);
-  // What is left is sound.
+  // The rest is sound.
   check(store.for_each(true, no_stop).is_ok());
 }
 

@@ -1,6 +1,6 @@
 // Reading the store's records and export files, of any content (libFuzzer). The first byte chooses
 // the record; the rest is its bytes, to which the checksum is added that a reader wants to see
-// first (unless the byte says not to): behind it every field may be hostile.
+// first (unless the byte says not to): after it every field may be hostile.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ void round_trip(const std::string& bytes, Decode decode, Encode encode) {
 
 void read_manifest(const std::string& bytes) {
   blend::Sha256 id{};
-  constexpr size_t kId = 8;  // behind magic, version, codec and dtype
+  constexpr size_t kId = 8;  // after magic, version, codec and dtype
   if (bytes.size() >= kId + id.size()) std::memcpy(id.data(), bytes.data() + kId, id.size());
   auto manifest = blend::decode_manifest(as_bytes(bytes), id);
   if (!manifest.is_ok()) {

@@ -1,4 +1,4 @@
-// Writes the golden stores of tests/golden-store anew: a good one and what damage makes of it.
+// Writes the golden stores of tests/golden-store again: a good one and damaged variants.
 //
 //   make_golden_store DIR
 //
@@ -49,7 +49,7 @@ int run(const std::string& dir) {
     }
   }
   {
-    // Of the time when chunks had names.
+    // From the time when chunks had names.
     TempDir named_dir;
     {
       const auto store = open_store(named_dir.path());

@@ -1,4 +1,4 @@
-// A library with the names of cuBLASLt and nothing behind them, for lt_library_test: it says which
+// A library with the names of cuBLASLt and empty functions, for lt_library_test: it says which
 // one it is. FAKE_LT_VERSION: what it says; FAKE_LT_PARTIAL: its last function is not there.
 #define FAKE_LT_EXPORT extern "C" __attribute__((visibility("default")))
 

@@ -21,7 +21,7 @@ class LtLibraryTest : public testing::Test {
     fs::copy_file(fake, at);
   }
   std::string folder() const { return dir_.path() + "/blend"; }
-  // Without those that the loader would find: what this machine has is no part of the test.
+  // Without those that the loader would find: this machine's libraries do not matter here.
   std::vector<std::string> beside() const {
     std::vector<std::string> all = lt_candidates(folder());
     std::erase_if(all, [](const std::string& file) { return file.find('/') == std::string::npos; });

@@ -66,7 +66,7 @@ Device& device() {
   static auto* const d = new Device;  // never destroyed: streams may outlive main()
   return *d;
 }
-// Of a call that has nothing else to say.
+// The result of a call without errors of its own.
 cudaError_t state() { return device().lost ? cudaErrorIllegalAddress : cudaSuccess; }
 // The context that a thread works in: the top of its stack, or, where that is empty, the primary
 // one of the device that cudaSetDevice() has named, made when it is first needed.

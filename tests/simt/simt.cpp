@@ -231,7 +231,7 @@ void run_grid(Index grid, Index threads, size_t shared_bytes, const std::functio
       f.index = {t % threads.x, t / threads.x % threads.y, t / threads.x / threads.y};
       f.state = State::ready;
     }
-    // Exactly as large as was asked for, so that AddressSanitizer sees what lies behind.
+    // Exactly as large as was asked for, so that AddressSanitizer sees accesses past the end.
     void* shared = nullptr;
     if (posix_memalign(&shared, 128, std::max<size_t>(shared_bytes, 1)) != 0) {
       die("no shared memory");

@@ -14,7 +14,7 @@ struct Certificates {
   // ca.pem, server.pem and .key, client.pem and .key, other.pem: the stranger's authority.
   std::string file(const std::string& name) const { return directory.file(name); }
   bool make() const;  // false: openssl cannot
-  // Of the same authority: expired.pem, whose days are over, and elsewhere.pem, of another host;
+  // By the same authority: expired.pem, whose days are over, and elsewhere.pem, of another host;
   // for server.key.
   bool make_misfits() const;
   // redis-server's arguments; its clients need a certificate, too.

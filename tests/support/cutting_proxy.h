@@ -17,10 +17,10 @@ class CuttingProxy {
   CuttingProxy& operator=(const CuttingProxy&) = delete;
 
   uint16_t port() const { return port_; }
-  // Every connection is reset once so many bytes went through it, in both directions together; 0:
+  // Every connection is reset once this many bytes went through it, in both directions together; 0:
   // none is.
   void cut_after(uint64_t bytes) { cut_after_ = bytes; }
-  // Of all connections together, from the server; 0: as fast as it goes.
+  // Rate of all connections together, from the server; 0: as fast as it goes.
   void set_bytes_per_s(double rate) { rate_ = rate; }
   uint64_t n_cut() const { return n_cut_; }
 

@@ -36,8 +36,8 @@ struct RandomModelSpec {
   double rope_theta = 10000;
   double linear_scale = 1;    // of positions
   double yarn_factor = 1;     // of a context of an eighth of `context`
-  uint32_t long_from = 0;     // LongRoPE with other factors behind this many rows; 0: none
-  double rope_attention = 1;  // what rotated Q and K are multiplied by besides
+  uint32_t long_from = 0;     // LongRoPE with other factors from more than this many rows; 0: none
+  double rope_attention = 1;  // factor on rotated Q and K
   uint32_t window = 0;        // rows that a row sees, where its layer has a window
   bool biases = false;  // of every projection, as a llama may have them; a qwen2 has those of QKV
   uint64_t seed = 1;

@@ -305,7 +305,7 @@ ReferenceModel::Impact ReferenceModel::context_impact(const std::vector<int32_t>
       }
     }
     if (l != layer || context.empty()) return;
-    // The same rows behind the context instead of the prefix.
+    // The same rows after the context instead of the prefix.
     std::vector<double> joined = k_before;
     joined.insert(joined.end(), k.begin() + static_cast<int64_t>(before * k.size() / x.size()),
                   k.end());

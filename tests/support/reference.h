@@ -25,7 +25,7 @@ struct ReferencePrefill {
 // APE (Yang et al. 2025): which rows are attended to at temperature T, and their sum raised to S.
 struct ReferenceTempering {
   double temperature = 1, scale = 1;
-  std::vector<uint8_t> rows;  // of the prompt; none behind the last
+  std::vector<uint8_t> rows;  // of the prompt; up to the last one
   bool of(size_t row) const { return row < rows.size() && rows[row] != 0; }
 };
 
@@ -46,9 +46,9 @@ class ReferenceModel {
   ReferenceKv chunk(const std::vector<int32_t>& tokens, const std::vector<int32_t>& prefix,
                     DType dtype) const;
 
-  // How much of each row of a chunk hangs on the text before it (Cache-Craft).
+  // How much each row of a chunk depends on the text before it (Cache-Craft).
   struct Impact {
-    std::vector<double> outside;  // attention it puts outside the chunk at layer 1, behind BOS and
+    std::vector<double> outside;  // attention it puts outside the chunk at layer 1, after BOS and
                                   // the chunk's own first 64 tokens
     std::vector<double> inside;  // attention that the rows of the chunk which can see it put on it,
                                  // mean over them and the layers of its own prefill

@@ -22,7 +22,7 @@ struct ReferenceSegment {
 // Score of a row for BLEND_POLICY_CALLBACK.
 using ReferenceScore = std::function<double(uint32_t row, double deviation)>;
 
-// The drift correction: rows that are not computed behind `check_layer`, the first check, take
+// The drift correction: rows that are not computed after `check_layer`, the first check, take
 // K | V + A x there, x = [fresh - stored | fresh | 1] of K | V at the check layer (K before RoPE).
 struct ReferenceDrift {
   uint32_t check_layer = 1;
@@ -88,8 +88,8 @@ void reference_decode(const ReferenceModel& model, ReferenceFusion& fusion,
                       const std::vector<int32_t>& tokens);
 
 // Rows [first, first + n_old) of the cache and of its tokens `all` taken out, `tokens` put there.
-// The new rows are computed on what precedes them; those behind keep their V and their K before
-// RoPE, but the last row is decoded anew; `fusion.logits` become its.
+// The new rows are computed on what precedes them; later ones keep their V and their K before
+// RoPE, but the last row is decoded again; `fusion.logits` become its.
 void reference_replace(const ReferenceModel& model, ReferenceFusion& fusion,
                        std::vector<int32_t>& all, size_t first, size_t n_old,
                        const std::vector<int32_t>& tokens);

@@ -18,7 +18,7 @@ class SlowRedis {
   SlowRedis();
 
   std::string url() const { return "redis://127.0.0.1:" + std::to_string(server_.port()); }
-  // Of a way there and back; and of each command by itself, as on a server that is overworked.
+  // Latency of a round trip; and time of each command, as on a server that is overworked.
   void set_latency(std::chrono::milliseconds time) { latency_ = time; }
   void set_work(std::chrono::milliseconds time) { work_ = time; }
 

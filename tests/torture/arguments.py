@@ -117,7 +117,7 @@ class Arguments:
         return self.structs(kind) if kind in STRUCTS else self.numbers(kind)
 
     def structs(self, kind):
-        """An array whose elements lie struct_size apart, with zeros behind."""
+        """An array whose elements lie struct_size apart, followed by zeros."""
         size = c.sizeof(STRUCTS[kind])
         stride = self.rng.choice((size,) * 16 + (0, 1, size - 1, size + 8, 1000, 65536, 65537, 2**31, 2**32 - 1))
         room = self.keep((c.c_byte * (MOST * ROOM))())

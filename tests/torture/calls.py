@@ -130,7 +130,7 @@ def export(w, **hooks):
 
 
 def content(path, code):
-    """Of a file that is whole or not there."""
+    """The content of a file that is whole or not there."""
     if code >= 0:
         return path.read_bytes()
     if path.exists():
@@ -181,7 +181,7 @@ ALL = CANCELLED + (verified, copy)
 
 
 def world(r, **options):
-    """What the calls need."""
+    """A world in which the calls have all they need."""
     w = World(r, **options)
     w.precompute_all()
     return w

@@ -1,5 +1,5 @@
 """fork() at random moments while three threads fuse, put and generate. In the child whatever computes or stores on
-an inherited handle gives BLEND_E_FORKED within 5 s, closing does not hang, and opening anew works. And two
+an inherited handle gives BLEND_E_FORKED within 5 s, closing does not hang, and opening again works. And two
 processes of one number, in two PID namespaces, on one store."""
 
 import ctypes as c

@@ -54,7 +54,7 @@ def threads(r):
 
 @contextlib.contextmanager
 def stacks(r):
-    """Of the threads that the library starts, and of the one that calls: as small as musl makes them."""
+    """Stacks of the library's threads, and of the calling one: as small as musl makes them."""
     n = r.rng.choice((128 * KIB, 192 * KIB, 256 * KIB, MIB))
     attributes, before = (ctypes.c_byte * 64)(), (ctypes.c_byte * 64)()
     LIBC.pthread_getattr_default_np(before)

@@ -1,5 +1,5 @@
-"""Callbacks that use the library themselves, on the same context, and callbacks that say stop. What they were
-called for is left open; events must not call back, and do not."""
+"""Callbacks that use the library themselves, on the same context, and callbacks that say stop. Their own
+call is left open; events must not call back, and do not."""
 
 import calls
 from abi import CALLBACKS, CODES, Wrong
@@ -14,7 +14,7 @@ def put(w):
 
 
 def remove(w):
-    """Of a chunk of its own: those of the world are needed."""
+    """Removes a chunk of its own: those of the world are needed."""
     w.precompute(random_tokens(w.r.rng, 9))
     return w.lib.call("store_remove", w.store, w.id, None), None
 

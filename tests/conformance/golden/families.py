@@ -170,7 +170,7 @@ def tokens_of(n_vocab, seed):
 
 
 def transformers_numbers(model, n_vocab, seed):
-    """Logits behind a prompt of ordinary tokens and the greedy continuation; None if it is close."""
+    """Logits after a prompt of ordinary tokens and the greedy continuation; None if it is close."""
     import torch
     tokens = tokens_of(n_vocab, seed)
     greedy, first, cache = [], None, None

@@ -7,7 +7,7 @@ the logits and the greedy continuation that transformers computes with them in F
 needs torch and transformers (2.15 and 5.23 wrote the files here). --check computes with the committed
 weights again and compares with the committed numbers; and it makes each model again and says in what
 it differs from the committed files, byte by byte. Other versions of the packages may draw other weights
-or write other members, which is said and is no failure: the committed files are what is tested.
+or write other members, which is reported and does not fail: the committed files are tested.
 
 Files: <model>/config.json and *.safetensors; <model>/golden.json: "prompt", its last row's
 "logits", the "greedy" continuation. The test adds a tokenizer.json of tests/conformance/tokenizers.

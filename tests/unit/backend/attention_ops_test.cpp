@@ -297,7 +297,7 @@ TEST_P(BackendOps, RopeOfNothingAndScaled) {
 }
 
 TEST_P(BackendOps, RowsDoNotSeeTheFuture) {
-  // Row i of a full prefill must be the same, bit for bit, whatever the slots behind it hold.
+  // Row i of a full prefill must be the same, bit for bit, whatever later slots hold.
   ModelConfig c;
   c.n_layers = 1;
   c.n_heads = 4;

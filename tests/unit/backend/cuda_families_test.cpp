@@ -39,7 +39,7 @@ class CudaFamilies : public testing::TestWithParam<test::RandomFamily> {
   }
   void TearDown() override { simt::set_machine({}); }
 
-  // Of rows at once, and of steps behind them: issued, recorded, run again.
+  // Logits of rows at once, and of steps after them: issued, recorded, run again.
   std::vector<float> logits(const std::shared_ptr<const Model>& model) const {
     auto sequence = Sequence::create(model, 40);
     EXPECT_TRUE(sequence.is_ok()) << sequence.status().message();
@@ -87,7 +87,7 @@ TEST_P(CudaFamilies, QIsOfTheRowsThatAreAskedFor) {
   std::vector<uint32_t> pos(rows);
   for (uint32_t i = 0; i < rows; ++i) pos[i] = i;
   const Tensor x = f.x(rows), kv = f.kv(rows);
-  // All rows behind the layer, which all take or only the last, after something else was asked.
+  // All rows after the layer, computed for all or only the last, after another call.
   const auto run = [&](bool by_one, bool asks, bool narrows) {
     EXPECT_TRUE(f.embed(tokens_.data(), x).is_ok());
     if (by_one) {

@@ -58,7 +58,7 @@ class CudaFuse : public testing::Test {
     options.ratio = RatioChoice::fixed(0.15);
     return options;
   }
-  // at_layer: before each layer, and behind the last.
+  // at_layer: before each layer, and after the last.
   Result<Fused> run_fuse(const FuseOptions& options, Store& store,
                          const std::function<void(uint64_t)>& at_layer) {
     Watch watch;

@@ -70,7 +70,7 @@ class CudaGemm : public testing::Test {
               cudaSuccess);
     return y;
   }
-  // By loops in double.
+  // Expects the result of loops in double.
   static void expect_product(const std::vector<float>& y, int64_t rows, int64_t out, double times) {
     const auto x = numbers(static_cast<size_t>(rows * kIn), 1),
                w = numbers(static_cast<size_t>(out * kIn), 2);

@@ -31,7 +31,7 @@ class CudaLayerCost : public CudaFuse, public testing::WithParamInterface<Codec>
 
   void SetUp() override { ASSERT_NO_FATAL_FAILURE(open(GetParam())); }
 
-  // Of each layer, the last with the logits; `logits`: of the fuse.
+  // The cost of each layer, the last with the logits; `logits`: of the fuse.
   std::vector<Cost> fuse_and_count(const FuseOptions& options, Store* store = nullptr,
                                    std::vector<float>* logits = nullptr) {
     std::vector<Cost> costs;

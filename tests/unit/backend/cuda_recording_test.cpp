@@ -48,7 +48,7 @@ class CudaRecording : public testing::Test {
     EXPECT_TRUE(s.value()->append(prompt, {}).is_ok());
     return std::move(s.value());
   }
-  // The logits behind every step.
+  // The logits after every step.
   static std::vector<std::vector<float>> decode(Sequence& s, const std::vector<int32_t>& answer,
                                                 const Watch& watch = {}) {
     std::vector<std::vector<float>> all;
@@ -101,8 +101,8 @@ TEST_F(CudaRecording, StepsRunAgainAreThoseThatAreIssued) {
   }
 }
 
-// The number of parts that attention splits the keys into grows with them; what was recorded holds
-// up to there and is recorded anew.
+// The number of parts that attention splits the keys into grows with them; a recording holds
+// up to there and is made again.
 TEST_F(CudaRecording, ANewPartOfTheKeysIsRecordedAnew) {
   test::RandomModelSpec spec;
   spec.n_layers = 2;
@@ -236,7 +236,7 @@ TEST_F(CudaRecording, AStepIsCancelledAndWatchedAsAnyOther) {
   EXPECT_EQ(s->n_rows(), 9u);
 }
 
-// By trying every position.
+// Tries every position.
 TEST(AttentionPlan, LastsUpToTheLastPositionOfItsKind) {
   using kernels::cuda::plan_attention;
   for (const uint32_t n_sms : {4u, 20u, 132u}) {

@@ -29,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(Emulated, SharedStepsTest,
                                                   simt::Gemm::by_rows_and_for_no_others)),
                          [](const auto& tested) { return tested.param.name; });
 
-// Of all that a step issues.
+// Cost of everything that a step issues.
 struct Cost {
   uint64_t launches = 0, products = 0, to_device = 0, to_host = 0;
   bool operator==(const Cost&) const = default;
@@ -70,7 +70,7 @@ class CudaSteps : public EngineTest {
     }
     return all;
   }
-  // Of one step of all of them.
+  // The cost of one step of all of them.
   Cost step(const std::vector<std::unique_ptr<Sequence>>& all) {
     std::vector<Sequence::Append> appends;
     for (const auto& s : all) appends.push_back({s.get(), 300, {}, nullptr, Status::ok(), {}});
@@ -114,8 +114,8 @@ TEST_F(CudaSteps, SplitKeysAreOneLaunchMore) {
   EXPECT_EQ(step(all), (Cost{10 * kLayers + 4, 4 * kLayers + 1, 0, 1}));
 }
 
-// A row alone in its step: the second and all behind it run from its recording, and what is
-// recorded gives the bits of what is shared.
+// A row alone in its step: the second and all after it run from its recording, whose bits are those
+// of shared steps.
 TEST_F(CudaSteps, ARowAloneIsRecordedAndGivesTheSameBits) {
   ASSERT_NO_FATAL_FAILURE(open({}));
   const std::vector<int32_t> answer = tokens(9, 7);

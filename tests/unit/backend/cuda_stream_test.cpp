@@ -216,7 +216,7 @@ TEST_F(CudaHost, PinnedLayersMayBeWrittenAgainBehindTheirFence) {
   }
 }
 
-// As the loader's ring has them: K | V of one chunk behind those of another, at the next page.
+// As in the loader's ring: K | V of one chunk after those of another, at the next page.
 TEST_F(CudaHost, RowsThatLieNearEachOtherAreOneCopy) {
   const ModelConfig c = config();
   constexpr uint32_t kRuns = 3, kRows = 8;

@@ -144,7 +144,7 @@ TEST_P(BackendOps, DriftShareAndScale) {
     const size_t rows = number(1, 70), kv_dim = number(1, 200);
     auto foretold = normal(rows * 2 * kv_dim);
     std::vector<float> drift = normal(rows * 2 * kv_dim);
-    // K goes against what was foretold, or a part of it does; V follows it, or more than that.
+    // K goes against the prediction, or a part of it does; V follows it, or more than that.
     const float k_part = round % 2 == 0 ? 0.5f : -1.0f, v_part = round % 4 < 2 ? 0.25f : 4.0f;
     double both[2] = {0, 0}, own[2] = {0, 0};
     for (size_t i = 0; i < drift.size(); ++i) {
@@ -169,7 +169,7 @@ TEST_P(BackendOps, DriftShareAndScale) {
   }
 }
 
-// Nothing was foretold, or no number: nothing is taken.
+// Nothing was predicted, or a NaN: nothing is applied.
 TEST_P(BackendOps, DriftShareOfNothingIsNothing) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   Owned nothing = make_tensor({0, 0, nan, 1}, 1, 4), drift = make_tensor({1, 2, 3, 4}, 1, 4);

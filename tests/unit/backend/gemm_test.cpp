@@ -346,7 +346,7 @@ INSTANTIATE_TEST_SUITE_P(Isas, GemmTest, testing::ValuesIn(test::machine_isas())
 INSTANTIATE_TEST_SUITE_P(Isas, Int8GemmTest, testing::ValuesIn(test::machine_isas()),
                          [](const auto& tested) { return test::isa_test_name(tested.param); });
 
-// Of each shape's register tile.
+// Register tiles of each shape.
 constexpr TileUnits kUnits[] = {{14, 32, 1024}, {6, 16, 256}, {12, 8, 128}, {14, 32, 3}};
 
 TEST(TilePlan, CoversEveryShapeOnce) {
@@ -438,7 +438,7 @@ TEST(TilePlan, NextColumnIsThatOfTheThreadsNextTile) {
   }
   EXPECT_FALSE(p.next_column(p.n_tiles() - 2));
   EXPECT_FALSE(p.next_column(p.n_tiles() - 1));
-  // Of a column whose rows go by first it is there already.
+  // A column whose rows are computed first is there already.
   const TilePlan rows = plan_tiles(3072, 2048, 2048, 2, kUnits[0]);
   ASSERT_GT(rows.row_tiles, 1);
   EXPECT_FALSE(rows.next_column(0));

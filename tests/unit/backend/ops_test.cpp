@@ -285,7 +285,7 @@ TEST_P(BackendOps, Geglu) {
   }
 }
 
-// Biases of two tensors one behind another, and the offset of norms.
+// Biases of two tensors one after another, and the offset of norms.
 TEST_P(BackendOps, AddBias) {
   for (int round = 0; round < rounds(10); ++round) {
     const auto rows = static_cast<int64_t>(number(1, 70)),
@@ -316,7 +316,7 @@ TEST_P(BackendOps, AddBias) {
 TEST_P(BackendOps, NormHeads) {
   for (int round = 0; round < rounds(10); ++round) {
     const size_t rows = number(1, 40), dim = number(1, 130), heads = number(1, 9);
-    const size_t cols = heads * dim + number(0, 1) * number(1, 200);  // V behind K
+    const size_t cols = heads * dim + number(0, 1) * number(1, 200);  // V after K
     const auto w = make_stored("norm", normal(dim), {static_cast<int64_t>(dim)}, DType::f32);
     auto weight = backend_->load_vector(std::array{&w->view}, 0);
     ASSERT_TRUE(weight.is_ok());

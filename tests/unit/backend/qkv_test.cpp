@@ -174,7 +174,7 @@ TEST_P(BackendQkv, RowsThatEachHaveACacheAreThoseOfOne) {
     const size_t d_model = number(1, 70), q_dim = c.q_dim(), kv_dim = c.kv_dim();
     const size_t width = q_dim + 2 * kv_dim,
                  rows = round % 3 == 0 ? 33 + number(0, 9) : number(1, 9);
-    const size_t all_rows = rows + number(0, 5);  // those behind are nobody's
+    const size_t all_rows = rows + number(0, 5);  // later ones are unused
     const bool biased = round % 2 == 1, normed = round % 3 == 1;
     SCOPED_TRACE(testing::Message() << "round " << round << ": " << rows << " rows of " << c.n_heads
                                     << " and " << c.n_kv_heads << " heads of " << c.head_dim);

@@ -73,7 +73,7 @@ TEST_P(BackendOps, AttentionOfRowsThatEachSeeTheirOwn) {
       for (uint32_t i = 0; i < f.filled; ++i) slots[i] = i;
       const Owned kv = make_tensor(f.kv, f.filled, int64_t{2} * c.kv_dim());
       ASSERT_TRUE(backend_->write_kv(*f.cache, 1, **nothing, kv.tensor, slots.data()).is_ok());
-      // Some take several, behind one another.
+      // Some take several, one after another.
       const auto n = static_cast<uint32_t>(std::min<size_t>(f.filled, number(1, 3)));
       for (uint32_t i = 0; i < n; ++i) rows.push_back({f.cache.get(), 0, f.filled - n + i});
     }

@@ -1,5 +1,5 @@
-// Threads that a caller keeps for a run of small regions. What scheduler promise otherwise is seen
-// through the pool: thread_caps_test.cpp.
+// Threads that a caller reserves for a series of small regions. The scheduler's other promises are
+// tested through the pool: thread_caps_test.cpp.
 #include "base/fair_scheduler.h"
 
 #include <gtest/gtest.h>

@@ -88,7 +88,7 @@ TEST_F(StartThread, ASignalIsThereForSigwait) {
   auto made = ThreadPool::create(4);
   ASSERT_TRUE(made.is_ok());
   const std::unique_ptr<ThreadPool> pool = std::move(made.value());
-  set_mask({SIGUSR1});  // behind it: the pool's threads have not inherited it
+  set_mask({SIGUSR1});  // afterwards: the pool's threads have not inherited it
   sigset_t wanted;
   sigemptyset(&wanted);
   sigaddset(&wanted, SIGUSR1);

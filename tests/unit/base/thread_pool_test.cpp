@@ -104,7 +104,7 @@ TEST_P(ThreadPoolTest, SeveralCallersAtOnce) {
   EXPECT_LE(most, static_cast<int>(GetParam())) << "a pool never runs more tasks than threads";
 }
 
-// What a task wrote is seen by the caller, and by the tasks of the next region.
+// A task's writes are seen by the caller, and by the tasks of the next region.
 TEST_P(ThreadPoolTest, RegionsAreOrdered) {
   const auto pool = make_pool(GetParam());
   std::vector<int> data(257, 0);  // not atomic on purpose: the thread sanitizer watches

@@ -65,7 +65,7 @@ class Rows {
     }
   }
 
-  std::vector<std::vector<double>> truth;  // [layers behind the check layer][kOut, n_in]
+  std::vector<std::vector<double>> truth;  // [layers after the check layer][kOut, n_in]
 
  private:
   DriftInputs inputs_;
@@ -240,7 +240,7 @@ TEST_F(Fit, TheMapsOfStoredRowsAreFoundLayerByLayer) {
     std::vector<std::vector<float>> stored(kLayers), fresh(kLayers);
     for (uint32_t l = 0; l < kLayers; ++l) {
       for (size_t i = 0; i < kOut; ++i) stored[l].push_back(static_cast<float>(rng.normal()));
-      // Drift of element i at layer l: outside * l * the element behind it.
+      // Drift of element i at layer l: outside * l * the element after it.
       for (size_t i = 0; i < kOut; ++i) {
         fresh[l].push_back(stored[l][i] +
                            outside * static_cast<float>(l) * stored[l][(i + 1) % kOut]);
@@ -265,7 +265,7 @@ TEST_F(Fit, TheMapsOfStoredRowsAreFoundLayerByLayer) {
   }
 }
 
-// Of many outputs the directions are found by iteration: they span the same.
+// With many outputs the directions are found by iteration: they span the same.
 TEST_F(Fit, LowRankOfManyOutputs) {
   constexpr size_t kIn = 20, kMany = 260, kRank = 3, kRows = 64;
   SplitMix rng(31);

@@ -127,7 +127,8 @@ TEST(JudgeSteps, DropsWhatIsWorseWhereTheProfileFuses) {
   EXPECT_NEAR(with_way(1e-4, 2e-4, 0).kl_alike, 0.02, 1e-9) << "reuse's own is what is told";
 }
 
-// A bit more an element brings all layers alike to a quarter: half of their cost is no gain then.
+// A bit more an element reduces all layers alike to a quarter: half of their cost is not a gain
+// then.
 TEST(JudgeSteps, BytesThatTheSplitTakesCountAgainstIt) {
   EXPECT_FALSE(judge_steps(kFactors, trials(32, 0.02, 0.01, 0, 1000)).empty());
   EXPECT_TRUE(judge_steps(kFactors, trials(32, 0.02, 0.01, 0, 1250)).empty());
@@ -219,8 +220,8 @@ TEST_F(FindLayerSteps, TheLayerThatIsReadGetsTheFinestAndItIsWorthIt) {
   EXPECT_EQ(n_done_, StepPrompts(24, 32).n_runs(4, 1));
 }
 
-// As the profile fuses, too: with check layer 2 layers 0 to 2 are computed anew for every row, so
-// that of what is stored layer 3 alone is left to matter, little as it does.
+// As the profile fuses, too: with check layer 2 layers 0 to 2 are computed again for every row, so
+// only stored layer 3 matters, little as it does.
 TEST_F(FindLayerSteps, ALayerThatMattersWhereTheProfileFusesIsKeptFinerToo) {
   const std::vector<Sample> prompts = samples(40);
   const LayerSteps alone = take(find(prompts));

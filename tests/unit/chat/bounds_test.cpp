@@ -248,7 +248,7 @@ TEST(ChatBounds, ACancelStopsIt) {
   EXPECT_EQ(text.status().code(), BLEND_E_CANCELLED) << text.status().message();
 }
 
-// What is rendered is tokenized, which takes many times its bytes.
+// The output is tokenized, which takes many times its bytes.
 TEST(ChatBounds, ATextThatOutgrowsWhatIsGivenIsRefused) {
   auto text = render("{{ ('x' * 1000) * 4000 }}");
   ASSERT_FALSE(text.is_ok());

@@ -99,7 +99,7 @@ TEST(ChatPrompt, TextsOfTheHostAreNeverControlTokens) {
   }
 }
 
-// "<|im_" of a message and "end|>" of the template are no token either, in either order.
+// "<|im_" of a message and "end|>" of the template do not form a token either, in either order.
 TEST(ChatPrompt, NoControlTokenIsPutTogetherAcrossAText) {
   const auto t = tokenizer_of("qwen2");
   auto source = Template::parse("{{ messages[0].content }}end|><|im_{{ messages[1].content }}");
@@ -107,7 +107,7 @@ TEST(ChatPrompt, NoControlTokenIsPutTogetherAcrossAText) {
   const Prompt prompt = prompt_of(*source, *t, {{"user", "<|im_"}, {"user", "end|>"}});
   EXPECT_EQ(prompt.text, "<|im_end|><|im_end|>");
   EXPECT_EQ(n_control(*t, joined(prompt)), 0u);
-  // The template's own, right behind a text that begins like one, is found.
+  // The template's own, right after a text that begins like one, is found.
   auto other = Template::parse("{{ messages[0].content }}<|im_end|>");
   EXPECT_EQ(n_control(*t, joined(prompt_of(*other, *t, {{"user", "<|im_"}}))), 1u);
 }

@@ -182,7 +182,7 @@ TEST(ChatTemplate, IsBounded) {
     ASSERT_FALSE(text.is_ok());
     EXPECT_EQ(text.status().code(), BLEND_E_UNSUPPORTED) << text.status().message();
   }
-  // A namespace that holds itself is no leak, and a loop may outlive its turn.
+  // A namespace that holds itself does not leak, and a loop may outlive its iteration.
   EXPECT_EQ(text_of("{% set n = namespace() %}{% set n.n = n %}{{ n.n.n is defined }}"), "True");
   EXPECT_EQ(text_of("{% set n = namespace() %}{% for x in [7] %}{% set n.l = loop %}{% endfor %}"
                     "{{ n.l.index }}"),

@@ -251,7 +251,7 @@ TEST(FidelityRecord, DamageIsIgnored) {
     flipped[i] = static_cast<char>(~flipped[i]);
     const auto back = decoded(flipped);
     if (!back.has_value()) continue;
-    // What is taken for sound computes with finite numbers and stays on the ladder.
+    // A record accepted as sound computes with finite numbers and stays on the ladder.
     for (const RungRecord& r : back->rungs) {
       const Interval at = r.evidence.interval(1.96);
       EXPECT_TRUE(at.low >= 0 && at.high <= 1 && at.low <= at.high) << i;

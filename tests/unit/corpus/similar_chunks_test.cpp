@@ -307,7 +307,7 @@ TEST(SimilarChunks, AsSimilarAsTheBoundIsLeftOut) {
   EXPECT_EQ(numbers(index.similar_to(chunk, {.min_similarity = top})), Found({all[0]}));
   EXPECT_EQ(numbers(index.similar_to(chunk, {.min_similarity = std::nextafter(top, 1.0f)})),
             Found());
-  // By default what has nine tenths in common is no context.
+  // By default a chunk with nine tenths in common is not a context.
   must_add(index, 4, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21});
   const Tokens near = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22};
   for (const auto& [number, similarity] : numbers(index.similar_to(near, {})))

@@ -1,4 +1,4 @@
-// What is foretold, and that a generation that looks up is, to the bit, one that does not.
+// Drafts of tokens, and that a generation with them is, to the bit, one without.
 #include "engine/prompt_lookup.h"
 
 #include <random>
@@ -96,7 +96,7 @@ class LookupTest : public test::EngineTest {
     const uint64_t before = model_->steps()->n_steps();
     run.code = test::generate(*s, options, calls, {}, text, run.account).code();
     run.n_steps = model_->steps()->n_steps() - before;
-    // Nothing of what was foretold is left.
+    // No draft is left.
     const int32_t t = 270;
     if (s->room() > 0) {
       EXPECT_TRUE(s->append({&t, 1}, {}).is_ok());

@@ -63,7 +63,7 @@ TEST_F(SequenceTest, AFailedAppendLeavesItAsItWas) {
   Watch watch;
   watch.cancel = &cancel;
   EXPECT_EQ(s->append(tokens(5, 5), watch).code(), BLEND_E_CANCELLED);
-  // Cancelled in the middle: slots behind the end are dirty, which must not show.
+  // Cancelled in the middle: slots after the end are dirty, which must not show.
   watch = {};
   watch.progress = [](uint64_t done, uint64_t) { return done == 2 ? 7 : 0; };
   const Status stopped = s->append(tokens(5, 6), watch);

@@ -73,7 +73,7 @@ TEST_P(SharedStepsTest, OneThatFailsLeavesTheOthersAlone) {
   EXPECT_EQ(cancelled->n_rows(), 7u);
 }
 
-// What is foretold rightly costs no step, and what is not leaves no trace.
+// A correct draft costs no step, and a wrong one leaves no trace.
 TEST_P(SharedStepsTest, RowsAheadHaveTheBitsOfStepsOfTheirOwn) {
   for (const Shape& shape : shapes()) {
     SCOPED_TRACE(shape.name);
@@ -148,7 +148,7 @@ TEST_P(SharedStepsTest, RequestsThatComeAndGoHaveTheBitsOfEachAlone) {
           if (own() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 400));
           Watch watch;
           watch.cancel = &cancels[t];
-          // Some foretell what comes, and some of those are wrong.
+          // Some draft tokens, and some of those are wrong.
           std::vector<int32_t> ahead(w.next.begin() + static_cast<ptrdiff_t>(i) + 1, w.next.end());
           ahead.resize(own() % (ahead.size() + 1));
           if (!ahead.empty() && own() % 2 == 0) ahead[own() % ahead.size()] = 259;

@@ -43,7 +43,7 @@ class SharedStepsTest : public EngineTest, public testing::WithParamInterface<St
     EXPECT_TRUE(filled.is_ok()) << filled.message();
     return std::move(*s);
   }
-  // Logits behind each of the tokens, by itself.
+  // Logits after each of the tokens, computed alone.
   std::vector<std::vector<float>> reference(size_t n, uint64_t seed,
                                             std::span<const int32_t> next) {
     auto s = prompt(n, seed, static_cast<uint32_t>(n + next.size()));

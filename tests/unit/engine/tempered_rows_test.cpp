@@ -40,7 +40,7 @@ TEST(TemperedRows, MoveWithAnEdit) {
   longer.replace(2, 0, 2);
   EXPECT_EQ(longer.n_rows(), 3u);
   EXPECT_EQ(slots_at(longer, 0, 7), (std::vector<int>{0, 1, 0, 0, 1, 0, 1}));
-  rows.replace(9, 3, 4);  // behind all of them
+  rows.replace(9, 3, 4);  // after all of them
   EXPECT_EQ(slots_at(rows, 0, 5), (std::vector<int>{0, 1, 1, 0, 1}));
   rows.replace(4, 100, 0);
   EXPECT_EQ(rows.n_rows(), 2u);

@@ -215,7 +215,7 @@ TEST_F(AutoRatioTest, AStoreThatNothingIsKnownOfIsAskedForLayersThatAreNeededAny
   EXPECT_FALSE(choose().is_chosen());
 }
 
-// A chunk behind a link of some rate. Reading it would be a transfer.
+// A chunk at the far end of a link of some rate. Reading it would be a transfer.
 class FarSource final : public ChunkSource {
  public:
   FarSource(ChunkMeta meta, RemoteCost cost) : meta_(std::move(meta)), cost_(cost) {

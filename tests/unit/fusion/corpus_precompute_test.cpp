@@ -84,7 +84,7 @@ TEST_F(CorpusPrecomputeTest, ASecondRunComputesNothing) {
   for (const CorpusRecord& record : records) EXPECT_TRUE(record.existed);
 }
 
-// What a stopped run has stored stays, and the next one gives the same records.
+// Chunks that a stopped run has stored stay, and the next one gives the same records.
 TEST_F(CorpusPrecomputeTest, AStoppedRunGoesOnWhereItEnded) {
   std::vector<CorpusText> list;
   for (const auto& text : texts_) list.push_back({text, {}});

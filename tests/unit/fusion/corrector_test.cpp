@@ -6,8 +6,8 @@
 namespace blend {
 namespace {
 
-// Maps that multiply the deviation at the check layer by 0.5 in the layer behind it, by 0.25 in the
-// next, and so on; whole matrices, or the same as a product of rank 3.
+// Maps that multiply the deviation at the check layer by 0.5 in the next layer, by 0.25 in the
+// one after it, and so on; full matrices, or the same as a product of rank 3.
 DriftMaps halving_maps(uint32_t check_layer, uint32_t n_layers, uint32_t kv_dim, uint32_t rank) {
   DriftMaps maps;
   maps.kv_dim = kv_dim;
@@ -147,7 +147,7 @@ TEST_F(CorrectorTest, ALaterChoiceCorrectsMoreRows) {
   EXPECT_FLOAT_EQ(added(**correction, 3), 0.25f * deviation(3));
 }
 
-// The maps foretell half of a row's deviation for the layer behind the check layer. `drift`: how
+// The maps predict half of a row's deviation for the layer after the check layer. `drift`: how
 // far the judges, rows 3 and 5, really lie above their stored rows there, as a share of that.
 class DriftGuard : public CorrectorTest {
  protected:
@@ -191,7 +191,7 @@ TEST_F(DriftGuard, AddsNothingWhereTheDriftGoesTheOtherWay) {
   EXPECT_EQ(corrector.mean_share(), 0.0);
 }
 
-// Where no row is computed nobody can tell: the maps are taken at their word.
+// Where no row is computed nothing can be judged: the maps are taken at their word.
 TEST_F(DriftGuard, WithoutAJudgeAllIsTaken) {
   Corrector corrector = make(0, true);
   ASSERT_TRUE(measure(corrector, {0, 1, 2, 3, 4, 5, 6}).is_ok());
@@ -203,7 +203,7 @@ TEST_F(DriftGuard, WithoutAJudgeAllIsTaken) {
   EXPECT_FLOAT_EQ(added(**correction, 4), 0.5f * deviation(4));
 }
 
-// Rows 2 and 4 were left out before layer 0, rows 3 and 5 are computed and judge. The maps foretell
+// Rows 2 and 4 were left out before layer 0, rows 3 and 5 are computed and judge. The maps predict
 // `outside` times the stored row.
 class RowsLeftOut : public CorrectorTest {
  protected:
@@ -228,7 +228,7 @@ class RowsLeftOut : public CorrectorTest {
     corrector.leave_out({2, 4}, std::vector<StoredFeatures>(7, StoredFeatures::of(1, kOutside, 0)));
     return corrector;
   }
-  // drift: of the judges, as a share of what is foretold of them.
+  // drift: of the judges, as a share of their prediction.
   Result<const Correction*> at(Corrector& corrector, uint32_t layer, float drift) {
     const std::vector<uint32_t> active = {0, 1, 3, 5, 6};
     std::vector<float> values;

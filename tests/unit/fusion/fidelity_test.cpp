@@ -77,7 +77,7 @@ class FidelityTest : public test::EngineTest {
   FidelityKey key(Policy policy = Policy::hkvd) const {
     return {model_->fingerprint(), static_cast<uint32_t>(policy), 5};
   }
-  // Of fuses of request().
+  // The record of fuses of request().
   RungRecord seen(double ratio, Policy policy = Policy::hkvd) {
     auto all = book_->all(nullptr);
     for (const auto& [k, record] : *all) {
@@ -85,7 +85,7 @@ class FidelityTest : public test::EngineTest {
     }
     return {};
   }
-  // What is stored is of other text, so that it misleads.
+  // Makes stored chunks those of other text, so that they mislead.
   void spoil() {
     for (auto& [id, record] : store_.chunks) {
       auto other = std::make_shared<ChunkRecord>();
@@ -171,7 +171,7 @@ TEST_F(FidelityTest, KlIsThatOfBothDistributions) {
   EXPECT_NEAR(out.kl, kl, 1e-4);
   EXPECT_EQ(out.n_kl, 1u);
   EXPECT_EQ(out.n_agree, 0u);
-  // Of more tokens it is a bound from below.
+  // With more tokens it is a bound from below.
   fused.resize(300, 0.5f);
   full.resize(300, -0.5f);
   full[250] = 8;

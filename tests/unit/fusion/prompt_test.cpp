@@ -69,7 +69,7 @@ TEST_F(PromptTest, ARepeatedMissingChunkIsComputedOnce) {
 TEST_F(PromptTest, AChunkIsExactOnlyBehindItsOwnChunkPrefix) {
   const std::vector<int32_t> lead = tokens(2, 9);
   options_.chunk_prefix = lead;
-  // Right behind the prefix: exact. Further on, or behind other tokens: not.
+  // Right after the prefix: exact. Further on, or after other tokens: not.
   auto prompt =
       build({text(lead), chunk(tokens(5, 2)), chunk(tokens(6, 3)), question(tokens(2, 4))});
   ASSERT_TRUE(prompt.is_ok());
@@ -88,13 +88,13 @@ TEST_F(PromptTest, PrefixSegmentsAreExactAndBoundToWhatPrecedesThem) {
   ASSERT_TRUE(prompt.is_ok());
   EXPECT_TRUE(prompt->segments[0].exact);
   EXPECT_TRUE(prompt->segments[1].exact);
-  // The second behind another first is another chunk.
+  // The second after another first is another chunk.
   prompt = build({prefix(tokens(3, 7)), prefix(tokens(4, 2)), question(tokens(2, 4))});
   ASSERT_TRUE(prompt.is_ok());
   EXPECT_EQ(prompt->n_misses, 2u);
 }
 
-// Of the snapshot that it has, all of it is asked: a further one may have to wait for that to end.
+// A prompt asks everything of its one snapshot: another one may have to wait for that to end.
 TEST_F(PromptTest, OneSnapshotAnswersForAWholePrompt) {
   const std::vector<int32_t> before = tokens(1, 8);
   const std::vector<Segment> segments{text(before), chunk(tokens(5, 2)), chunk(tokens(6, 3)),
@@ -109,7 +109,7 @@ TEST_F(PromptTest, OneSnapshotAnswersForAWholePrompt) {
   EXPECT_EQ(store_.snapshots, 1);
 }
 
-// The first chunk is exact where it is stored behind just what precedes it, by its tokens and by
+// The first chunk is exact where it is stored after just what precedes it, by its tokens and by
 // the id of its other record; a later one is not looked up so.
 TEST_F(PromptTest, TheFirstChunkIsFoundBehindWhatPrecedesIt) {
   const std::vector<int32_t> before = tokens(1, 8);
@@ -137,7 +137,7 @@ TEST_F(PromptTest, TheFirstChunkIsFoundBehindWhatPrecedesIt) {
   EXPECT_EQ(prompt->segments[1].id, plain);
 }
 
-// A later chunk is found behind the chunk before it, by its tokens and by the id of its other
+// A later chunk is found after the chunk before it, by its tokens and by the id of its other
 // record: nearer to full prefill, not exact, unless that is all that precedes it.
 TEST_F(PromptTest, ALaterChunkIsFoundBehindTheChunkBeforeIt) {
   const std::vector<int32_t> a = tokens(5, 2), b = tokens(6, 3);
@@ -169,7 +169,7 @@ TEST_F(PromptTest, ALaterChunkIsFoundBehindTheChunkBeforeIt) {
   }
 }
 
-// Behind BOS alone, found or missing, it is left to be stored so too; behind anything longer it is
+// After BOS alone, found or missing, it is left to be stored so too; after anything longer it is
 // not, or one chunk would have a record for every prompt.
 TEST_F(PromptTest, AFirstChunkIsLeftToBeStoredBehindBos) {
   options_.on_miss = OnMiss::compute_store;
@@ -305,7 +305,7 @@ class RecordChoiceTest : public PromptTest {
         precompute_chunk(*model_, before, meta, {}, std::span(passages).first(contextual ? 1 : 0));
     ASSERT_TRUE(store_.put_async(*record).is_ok());
   }
-  // Of chunk_ after first_ and a text between.
+  // Use of chunk_ after first_ and a text between.
   RecordUse use() {
     auto prompt =
         build({prefix(head_), chunk(first_), text(gap_), chunk(chunk_), question(tokens(3, 5))});

@@ -303,7 +303,7 @@ TEST_F(SelectionTest, OptionsThatDoNotGoTogetherAreRefused) {
   EXPECT_EQ(refusal(), BLEND_E_INVALID_ARGUMENT) << "it chooses nothing";
 }
 
-// There is no layer behind the first to leave rows out of, and nothing to measure in it.
+// There is no layer after the first to leave rows out of, and nothing to measure in it.
 TEST_F(SelectionTest, AModelOfOneLayerChoosesNothing) {
   for (const uint32_t layer : {0u, 1u, 7u}) {
     options_.check_layer = layer;

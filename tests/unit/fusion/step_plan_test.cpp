@@ -65,7 +65,7 @@ class StepPlanTest : public test::EngineTest {
     BLEND_RETURN_IF_ERROR(plan.fetch(layer, target()));
     return plan.synchronize(layer);
   }
-  // With the fresh K and V of the plan's rows.
+  // Selects with the fresh K and V of the plan's rows.
   Status select(StepPlan& plan, uint32_t layer) {
     std::vector<float> k, v;
     for (const uint32_t row : plan.rows()) {

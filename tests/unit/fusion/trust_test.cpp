@@ -5,8 +5,8 @@
 namespace blend {
 namespace {
 
-// What was measured: weighed V deviations at layer 2 behind no chunk prefix, kept from 0.2 on,
-// corrected from 0.05 on; behind a chunk prefix never.
+// Measured: weighed V deviations at layer 2 without chunk prefix, kept from 0.2 on, corrected from
+// 0.05 on; after a chunk prefix never.
 Profile example() {
   Profile p;
   p.prefixes = {{}, {260}};

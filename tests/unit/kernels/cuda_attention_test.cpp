@@ -79,7 +79,7 @@ void CudaAttention::check(const Shape& s) {
                                   << s.n_kv_heads << " rows " << s.n_rows << " slots " << s.n_slots
                                   << (s.bf16 ? " bf16" : " f32") << " sms " << s.n_sms << " window "
                                   << s.window << " softcap " << s.softcap);
-  // Scattered rows; slots behind the last of them are never written.
+  // Scattered rows; slots after the last of them are never written.
   std::vector<uint32_t> pos(s.n_slots);
   std::iota(pos.begin(), pos.end(), 0u);
   std::shuffle(pos.begin(), pos.end(), rng_);

@@ -270,8 +270,8 @@ INSTANTIATE_TEST_SUITE_P(Isas, GemmKernels, testing::ValuesIn(test::machine_isas
 
 constexpr uint64_t kFusedHash = 8294841733796292051u, kBytesHash = 18412109752235215657u;
 
-// What follows is the same on every machine: numbers of few bits from a generator that the standard
-// fixes, and sums whose order is fixed.
+// These inputs are the same on every machine: numbers of few bits from a generator that the
+// standard fixes, and sums whose order is fixed.
 uint64_t hash_of(const std::vector<float>& y) {
   uint64_t hash = 1469598103934665603u;  // FNV-1a
   for (const float v : y) {

@@ -26,7 +26,7 @@ class Isa : public testing::Test {
   }
 };
 
-// Of the first CPU. None in an emulator that shows its host's file.
+// Flags of the first CPU. None in an emulator that shows its host's file.
 std::set<std::string> flags_of_proc() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

@@ -234,7 +234,7 @@ TEST_P(Kernels, Int8Rows) {
       }
     }
   }
-  // What is no number is seen wherever it stands, and so is a range that f32 does not hold.
+  // NaN and infinity are detected anywhere, and so is a range that f32 does not hold.
   for (const float odd : {NAN, INFINITY, -INFINITY}) {
     for (size_t at = 0; at < 21; ++at) {
       auto x = normal(21);
@@ -615,7 +615,7 @@ TEST_P(Kernels, AttentionTempered) {
     std::vector<uint32_t> pos(rows);
     for (uint32_t& p : pos) p = static_cast<uint32_t>(number(0, slots - 1));
     std::sort(pos.begin(), pos.end());
-    // Of one kind, of the other, or of both.
+    // All of one kind, of the other, or of both.
     std::vector<uint8_t> tempered(pos.back() + 1, round % 7 == 0 ? 1 : 0);
     for (uint8_t& t : tempered) {
       if (round % 7 > 1) t = number(0, 2) == 0 ? static_cast<uint8_t>(number(1, 255)) : 0;

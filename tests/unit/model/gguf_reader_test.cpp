@@ -110,7 +110,7 @@ TEST(GgufReader, RefusesCountsThatDoNotFit) {
       expect_error(bytes, BLEND_E_FORMAT, n == 2 ? "" : "byte 8");
     }
   }
-  // Of a key's name, a string, and arrays.
+  // Lengths of a key's name, a string, and arrays.
   const uint64_t huge = ~uint64_t{0};
   std::string name = GgufWriter().u32("key", 1).header();
   name.replace(24, 8, gguf_bytes(huge));

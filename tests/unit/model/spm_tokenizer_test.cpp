@@ -283,7 +283,7 @@ TEST(SpmTokenizer, SpecialTokensOnlyWhereAsked) {
   EXPECT_EQ(t->decode(ids_of(*t, "<s>", 0), 0).value(), "<s>");
   EXPECT_EQ(ids_of(*t, "<s>", kSpecial), Ids{1});
   EXPECT_EQ(ids_of(*t, "<s>", kSpecial | kBos), (Ids{1, 1}));
-  // The text behind a special token begins with a space of its own.
+  // The text after a special token begins with a space of its own.
   EXPECT_EQ(ids_of(*t, "<s>the</s>the", kSpecial), (Ids{1, the[0], 2, the[0]}));
   EXPECT_EQ(ids_of(*t, "<s>the</s>the", kSpecial | kRaw).size(), 6u);
   // User-defined tokens always count; the longer name wins where control tokens count too.

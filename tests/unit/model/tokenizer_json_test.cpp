@@ -55,8 +55,9 @@ TEST_P(TokenizerJson, IdsAreThoseOfTokenizers) {
   for (const test::GoldenCase& c : golden.cases) {
     EXPECT_EQ(ids_of(*t, c.text, kSpecial), c.special) << c.text;
     EXPECT_EQ(ids_of(*t, c.text, 0), c.plain) << c.text;
-    // Neither library gives back text that is in no normal form, or that it has no tokens for. Of a
-    // token that is normalized itself, `tokenizers` gives the normal form, and libblend the token.
+    // Neither library gives back text that is in no normal form, or that it has no tokens for. For
+    // a token that is normalized itself, `tokenizers` gives the normal form, and libblend the
+    // token.
     if (c.text.starts_with("ﬁ") && std::string(GetParam()) == "behaviours") continue;
     EXPECT_EQ(t->decode(c.special, kSpecial).value(), c.decoded) << c.text;
   }
@@ -208,7 +209,7 @@ TEST(TokenizerJsonFile, BrokenFilesAreNamed) {
   EXPECT_EQ(open(std::string(100000, '[')).status().code(), kCode);
 }
 
-// Of some files the bytes are special too. The ids are tokenizers' 0.23, which looks for bytes in
+// In some files the bytes are special too. The ids are tokenizers' 0.23, which looks for bytes in
 // the whole of the model's vocabulary.
 TEST(TokenizerJsonFile, BytesThatAreSpecialAreFound) {
   for (const char* kind : {"llama2", "gemma", "gpt2"}) {
@@ -253,7 +254,7 @@ TEST(TokenizerJsonFile, OneSpecialByteTakesNothingElseAlong) {
   EXPECT_EQ(ids_of(*t, "<0x07>", BLEND_TOKENIZE_RAW | kSpecial), Ids{bell});
 }
 
-// What is only added is none of the model's vocabulary: tokenizers does not find it there either.
+// Added tokens are not in the model's vocabulary: tokenizers does not find them there either.
 TEST(TokenizerJsonFile, BytesOutsideOfTheVocabularyAreNone) {
   json file = file_of("llama2");
   const int32_t id = file["model"]["vocab"]["<0x07>"];

@@ -58,7 +58,7 @@ TEST(StoreTransfer, ChunksArriveAsTheyLeft) {
   EXPECT_EQ(11u, done.n_chunks);
   EXPECT_EQ(1u, done.n_skipped);
   for (uint32_t i = 0; i < 12; ++i) EXPECT_OK(compare(*other, *chunk(i)));
-  // Whose they are counts there too.
+  // Their tenant counts there too.
   EXPECT_EQ(w.store->tenant(tenant_tag("odd"))->footprint,
             other->tenant(tenant_tag("odd"))->footprint);
   EXPECT_OK(import_chunks(*other, file, true, {}, &done));

@@ -56,7 +56,7 @@ std::vector<float> kv_values(const ChunkShape& shape, uint32_t seed, float size 
 
 Bytes encoded(Codec codec, const ChunkShape& shape, const Bytes& layer) {
   CodecScratch scratch;
-  // A guard behind the promised room.
+  // A guard after the promised room.
   const size_t most = longest_layer(codec, shape);
   Bytes out(most + 64, std::byte{0xa5});
   auto n = encode_layer(codec, shape, layer.data(), out.data(), scratch);

@@ -56,7 +56,7 @@ struct Sample {
     for (uint32_t i = 2; i < 6; ++i) records.push_back(make_record(i, {2, 40, 64, DType::bf16}));
     auto store = open_store(dir.path());
     for (const auto& r : records) EXPECT_OK(store->put(*r));
-    // Leaves free pages behind, so that their list is among what is damaged.
+    // Leaves free pages, so that their list is damaged too.
     EXPECT_OK(store->put(*records[0]));
     const auto gone = make_record(9, {2, 300, 512, DType::f16});
     EXPECT_OK(store->put(*gone));
@@ -136,7 +136,7 @@ TEST(StoreDamage, FlippedKvByteIsCorruptAndNamed) {
   ASSERT_EQ(1u, events.size());
   EXPECT_EQ(s.message(), events[0]);
   EXPECT_EQ(1u, store->stat()->damaged);
-  // Verify finds this one and no other; storing it anew mends it.
+  // Verify finds this one and no other; storing it again mends it.
   int damaged = 0;
   const auto visit = [&](const ChunkMeta& meta, const std::string& problem) {
     if (!problem.empty()) {
@@ -189,8 +189,8 @@ TEST(StoreDamage, FlippedManifestIsAMissWithAnEventAndCanBePutAgain) {
   EXPECT_EQ(bytes, s.bytes);
 }
 
-// Puts share transactions. What one of them has written there is counted, though the next one finds
-// a description that is damaged and has everything counted anew.
+// Puts share transactions. The writes of one are counted, though the next one finds a description
+// that is damaged and has everything counted again.
 TEST(StoreDamage, ADamagedDescriptionCostsNoOtherPutOfItsTransactionItsCount) {
   TempDir dir;
   const auto a = make_record(1, {1, 3000, 8, DType::f16});  // descriptions of several pages
@@ -388,7 +388,7 @@ TEST(StoreDamage, KeysOutOfOrderBetweenPagesAreRefused) {
   EXPECT_GT(n_changed, 0u);
 }
 
-// LMDB begins its list of free pages behind the last transaction that it has read: 0 is none.
+// LMDB begins its list of free pages after the last transaction that it has read: 0 is none.
 TEST(StoreDamage, PagesFreedByNoTransactionAreRefused) {
   Sample sample;
   { EXPECT_OK(open_store(sample.dir.path())->remove(sample.records[0]->meta.id)); }
@@ -672,7 +672,7 @@ bool mount_small(const std::string& path) {
          mount("tmpfs", path.c_str(), "tmpfs", 0, "size=4m") == 0;
 }
 
-// What is written through a map needs its place on the disk first.
+// Data written through a map needs space on the disk first.
 TEST(StoreDamage, AFullFileSystemIsFullFromTheFirstPageOn) {
   TempDir dir;
   const pid_t child = fork();

@@ -344,7 +344,7 @@ TEST(StoreEvict, EvictOnRequest) {
   EXPECT_EQ((Set{7}), s.held(10));
   EXPECT_CODE(BLEND_E_FULL, s.store->evict(0, &n));
   EXPECT_EQ(0u, n);
-  // What was evicted is counted, though in the end something was in the way.
+  // Evicted chunks are counted, though in the end something was in the way.
   const UseTotals totals = s.store->stat()->totals;
   EXPECT_EQ(9u, totals.evicted_chunks);
   EXPECT_EQ(9 * kFootprint, totals.evicted_bytes);

@@ -67,7 +67,7 @@ TEST(StoreFiles, AGroupMayShareThemIfAsked) {
     EXPECT_EQ(0660u, mode_of(d + "/data.mdb"));
   }
   EXPECT_EQ(0660u, mode_of(path + "/lock.mdb"));
-  // What is there keeps its modes.
+  // Existing files keep their modes.
   open_store(path).reset();
   EXPECT_EQ(0770u, mode_of(path));
   EXPECT_EQ(0660u, mode_of(path + "/data.mdb"));

@@ -15,7 +15,7 @@
 namespace blend::test {
 namespace {
 
-// Of the decoded rows of version-3's chunks.
+// Hashes of the decoded rows of version-3's chunks.
 constexpr const char* kVersionThreeRows =
     "11111175583202359150 10159719153176984280 14358038031653317991 1336056964003745356 "
     "2097068621768855495 4813201581562860572 ";
@@ -94,7 +94,7 @@ TEST(GoldenStore, ChunksOfTheNamedOneHaveTheirNames) {
   EXPECT_EQ(want, take(store->stored(golden_records()[0]->meta.id))->layout().meta.name);
 }
 
-// What this release writes for the same chunks has the same manifests, checksums included: nothing
+// This release writes the same manifests for the same chunks, checksums included: nothing
 // about the format has changed by accident. Codec zstd may compress differently with its library.
 TEST(GoldenStore, TheSameChunksAreStoredTheSame) {
   TempDir dir;

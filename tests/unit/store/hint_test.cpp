@@ -321,7 +321,7 @@ TEST(StoreWait, TellsWhatBecameOfEachBackgroundPut) {
   EXPECT_OK(w.store->wait(id(3), std::nullopt, &pending));
   EXPECT_CODE(BLEND_E_FULL, w.store->wait(large->meta.id, std::nullopt, &pending));  // still
   EXPECT_CODE(BLEND_E_FULL, w.store->flush());
-  // Put anew, in a form that fits: the old error is history.
+  // Put again, in a form that fits: the old error is history.
   auto small = make_record(2, kChunk);
   small->meta.id = large->meta.id;
   EXPECT_OK(w.store->put_async(small));

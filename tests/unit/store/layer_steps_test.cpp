@@ -123,7 +123,7 @@ TEST(LayerSteps, AStoreHasThemForTheChunksOfTheirModel) {
   expect_split(errors(*again, *now));
 }
 
-// What comes from a file is put like anything else.
+// Chunks from a file are put like any others.
 TEST(LayerSteps, HoldForWhatIsImported) {
   const TempDir dir;
   const auto record = alike_record(7);

@@ -28,7 +28,7 @@ StoreOptions small(ReadMode mode = ReadMode::best) {
 uint32_t page_size_of(const std::string& store) {
   std::ifstream in(store + "/data.mdb", std::ios::binary);
   uint32_t bytes = 0;
-  in.seekg(40);  // behind the page's header, magic, version, address and map size
+  in.seekg(40);  // after the page's header, magic, version, address and map size
   in.read(reinterpret_cast<char*>(&bytes), sizeof bytes);
   return bytes;
 }

@@ -47,7 +47,7 @@ struct Turns {
     turns.finish();
     return Status::ok();
   }
-  // The first put's transaction begins when `records` wait behind it; all of them run
+  // The first put's transaction begins when `records` wait after it; all of them run
   // `transaction`.
   std::vector<Status> all_at_once(const std::function<Status()>& transaction) {
     std::vector<Status> done(records.size());

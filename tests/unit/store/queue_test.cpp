@@ -353,7 +353,7 @@ TEST(StoreFork, EveryCallInTheChildIsRefusedAndTheParentGoesOn) {
               if (snapshot->open(a->meta.id).status().code() != BLEND_E_FORKED) return 9;
               source->prefetch(0);
               if (source->read_layer(0, out.data()).code() != BLEND_E_FORKED) return 10;
-              // Opened anew it works, beside the inherited one.
+              // Opened again it works, beside the inherited one.
               auto own = open_lmdb_store(dir.path(), in_child_options(), {});
               if (!own.is_ok() || !compare(**own, *a).is_ok()) return 11;
               if (!(*own)->put(*make_record(3)).is_ok()) return 12;

@@ -191,7 +191,7 @@ TEST_P(StoreRead, MemoryServesWhatTheDiskGave) {
     EXPECT_EQ(second->origin(), Origin::memory);
     EXPECT_OK(compare(*second, *want));
     EXPECT_EQ(second->origin(), Origin::memory);
-    // What is started stays, whatever leaves memory before it is finished.
+    // A started layer stays, whatever leaves memory before it is finished.
     const auto third = take(snapshot->open(r->meta.id));
     const auto space = take(AlignedBuffer::allocate(third->stage_bytes()));
     third->start_layer(2, space.data());

@@ -20,7 +20,7 @@ constexpr ChunkShape kChunk{1, 64, 64, DType::f16};  // 16 KiB of K and V
 const uint64_t kFootprint =
     encode_chunk(*make_record(0, kChunk), Codec::none).value().manifest.footprint();
 
-// Text `text` behind `n_prefix` tokens. Every tenth is larger than the others.
+// Text `text` after `n_prefix` tokens. Every tenth is larger than the others.
 std::shared_ptr<ChunkRecord> record_of(uint32_t text, uint32_t n_prefix,
                                        std::string_view tenant = "") {
   ChunkShape shape = kChunk;
@@ -34,7 +34,7 @@ std::shared_ptr<ChunkRecord> record_of(uint32_t text, uint32_t n_prefix,
   return r;
 }
 
-// Of record_of()'s, without its rows.
+// The id of record_of()'s, without its rows.
 Sha256 id_of(uint32_t text, uint32_t n_prefix) {
   static std::map<std::pair<uint32_t, uint32_t>, Sha256> known;
   const auto [at, added] = known.try_emplace({text, n_prefix});
@@ -94,7 +94,7 @@ struct World {
   void hit(uint32_t text, uint32_t n_prefix) {
     EXPECT_OK(compare(*store, *record_of(text, n_prefix)));
   }
-  // The prefixes behind which the text is there.
+  // The prefixes with which the text is there.
   std::set<uint32_t> held(uint32_t text) {
     std::set<uint32_t> all;
     for (uint32_t n = 0; n <= 100; n += 5) {

@@ -89,7 +89,7 @@ TEST_F(StoreVictims, ReuseGivesSecondChancesAndTakesThemBackForWantOfOthers) {
   EXPECT_EQ(victims(one), "ac");
   EXPECT_EQ(restamps(one), "b4");
   EXPECT_EQ(victims(choose({1, 8, 2}, 2)), "ab");
-  // A scan of hit chunks ends: only so many have a second chance.
+  // A scan of hit chunks ends: only a limited number have a second chance.
   EXPECT_EQ(victims(choose(std::vector<uint32_t>(20, 5), 1)), "q");
 }
 
