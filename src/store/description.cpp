@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/seal.h"
+#include "base/checksum_trailer.h"
 #include "base/wire.h"
 #include "store/row_impact.h"
 
@@ -50,7 +50,7 @@ uint64_t StoredLayout::version() const {
 uint64_t StoredLayout::description_bytes() const {
   return kFixedBytes + meta.tokens.size() * 4 + meta.impact.size() * kImpactBytes +
          layers.size() * kExtentBytes + (has_tenant(meta) ? sizeof meta.tenant : 0) +
-         name_bytes(meta.name) + context_bytes(meta) + kSealBytes;
+         name_bytes(meta.name) + context_bytes(meta) + kTrailerBytes;
 }
 
 std::string encode_description(const StoredLayout& m) {
@@ -91,13 +91,13 @@ std::string encode_description(const StoredLayout& m) {
   out.bytes(label.data(), label.size());
   out.bytes(tags.data(), tags.size());
   for (const Sha256& context : meta.contexts) out.bytes(context.data(), context.size());
-  return seal(std::move(out));
+  return with_checksum(std::move(out));
 }
 
 Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const Sha256& id) {
-  if (!sealed(bytes)) return corrupt(id, "its checksum does not match");
+  if (!checksum_holds(bytes)) return corrupt(id, "its checksum does not match");
   // A manifest with a correct checksum may still be hostile or of another build: check every field.
-  ByteReader in(bytes.first(bytes.size() - kSealBytes));
+  ByteReader in(bytes.first(bytes.size() - kTrailerBytes));
   if (in.get<uint32_t>() != kManifestMagic) return corrupt(id, "its magic number is wrong");
   const auto version = in.get<uint16_t>();
   const auto codec = in.get<uint8_t>();

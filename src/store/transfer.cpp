@@ -10,10 +10,10 @@
 #include <memory>
 #include <vector>
 
+#include "base/checksum_trailer.h"
 #include "base/eintr.h"
 #include "base/file_size_signal.h"
 #include "base/part_file.h"
-#include "base/seal.h"
 #include "base/wire.h"
 #include "store/files.h"
 #include "store/row_impact.h"
@@ -112,7 +112,7 @@ std::string encode_chunk(const ChunkRecord& r) {
     out.put<uint64_t>(checksum64(r.k(layer), m.shape.layer_bytes()));
   }
   put_impact(out, m.impact);
-  return seal(std::move(out));
+  return with_checksum(std::move(out));
 }
 
 Result<std::shared_ptr<ChunkRecord>> read_record(ChunkSource& source) {
@@ -131,7 +131,7 @@ Status write_chunks(Store& store, const std::vector<Sha256>& ids, bool all, File
   ByteWriter head;
   head.bytes(kMagic, sizeof kMagic);
   head.put<uint32_t>(kVersion);
-  const std::string head_bytes = seal(std::move(head));
+  const std::string head_bytes = with_checksum(std::move(head));
   BLEND_RETURN_IF_ERROR(out.write(head_bytes.data(), head_bytes.size()));
   BLEND_ASSIGN(const auto snapshot, store.snapshot());
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -160,7 +160,7 @@ Status write_chunks(Store& store, const std::vector<Sha256>& ids, bool all, File
   ByteWriter end;
   end.put<uint32_t>(kEndMagic);
   end.put<uint64_t>(done.n_chunks);
-  const std::string end_bytes = seal(std::move(end));
+  const std::string end_bytes = with_checksum(std::move(end));
   ByteWriter length;
   length.put<uint64_t>(end_bytes.size());
   BLEND_RETURN_IF_ERROR(out.write(length.view().data(), length.view().size()));
@@ -176,8 +176,8 @@ struct ChunkHead {
 // `left`: bytes of the file after the description.
 Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) {
   const Status damaged{BLEND_E_CORRUPT, "the description of a chunk fails its checksum"};
-  if (bytes.size() < kDescriptionBytes + kSealBytes || !sealed(bytes)) return damaged;
-  ByteReader in(bytes.first(bytes.size() - kSealBytes));
+  if (bytes.size() < kDescriptionBytes + kTrailerBytes || !checksum_holds(bytes)) return damaged;
+  ByteReader in(bytes.first(bytes.size() - kTrailerBytes));
   ChunkHead h;
   ChunkMeta& m = h.meta;
   if (in.get<uint32_t>() != kChunkMagic) return damaged;
@@ -246,7 +246,7 @@ Status read_chunks(ChunkStore& store, FileReader& in, uint64_t total, bool repla
   if (in.left() < sizeof head) return foreign;
   BLEND_RETURN_IF_ERROR(in.read(head, sizeof head));
   if (std::memcmp(head, kMagic, sizeof kMagic) != 0) return foreign;
-  if (!sealed(head)) return {BLEND_E_CORRUPT, "its first bytes fail their checksum"};
+  if (!checksum_holds(head)) return {BLEND_E_CORRUPT, "its first bytes fail their checksum"};
   ByteReader version(std::span<const std::byte>(head).subspan(sizeof kMagic));
   if (const auto v = version.get<uint32_t>(); v != kVersion) {
     return make_error(BLEND_E_MISMATCH,
@@ -260,7 +260,7 @@ Status read_chunks(ChunkStore& store, FileReader& in, uint64_t total, bool repla
     std::byte length[8];
     BLEND_RETURN_IF_ERROR(in.read(length, sizeof length));
     const auto bytes = ByteReader(length).get<uint64_t>();
-    if (bytes < 4 + 8 + kSealBytes || bytes > in.left()) {
+    if (bytes < 4 + 8 + kTrailerBytes || bytes > in.left()) {
       return {BLEND_E_FORMAT, "the file is truncated or a length in it is damaged"};
     }
     std::vector<std::byte> description(bytes);
@@ -268,7 +268,7 @@ Status read_chunks(ChunkStore& store, FileReader& in, uint64_t total, bool repla
     if (ByteReader(description).get<uint32_t>() == kEndMagic) {
       ByteReader end(description);
       (void)end.get<uint32_t>();
-      if (!sealed(description) || end.get<uint64_t>() != n_read || in.left() != 0) {
+      if (!checksum_holds(description) || end.get<uint64_t>() != n_read || in.left() != 0) {
         return {BLEND_E_CORRUPT, "its end does not fit what came before"};
       }
       return Status::ok();

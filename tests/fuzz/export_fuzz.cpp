@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/seal.h"
+#include "base/checksum_trailer.h"
 #include "calibrate/memory_store.h"
 #include "store/row_impact.h"
 #include "store/transfer.h"

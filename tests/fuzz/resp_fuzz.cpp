@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/seal.h"
+#include "base/checksum_trailer.h"
 #include "store/remote/record.h"
 #include "store/remote/resp.h"
 #include "store/remote/slots.h"

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <ctime>
 
-#include "base/seal.h"
+#include "base/checksum_trailer.h"
 
 namespace blend {
 namespace {
@@ -13,14 +13,15 @@ constexpr uint32_t kPinned = 1;
 
 // The fields of a record with a checksum trailer and a known length.
 Result<ByteReader> open_record(std::span<const std::byte> bytes, size_t fields, const char* what) {
-  if (bytes.size() == fields + kSealBytes && sealed(bytes)) return ByteReader(bytes.first(fields));
+  if (bytes.size() == fields + kTrailerBytes && checksum_holds(bytes))
+    return ByteReader(bytes.first(fields));
   return make_error(BLEND_E_CORRUPT, "%s fails its checksum", what);
 }
 
 std::string encode_numbers(std::initializer_list<uint64_t> numbers) {
   ByteWriter out;
   for (const uint64_t n : numbers) out.put<uint64_t>(n);
-  return seal(std::move(out));
+  return with_checksum(std::move(out));
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ std::string encode_use(const UseRecord& r) {
   out.put<uint32_t>(r.uses);
   out.put<uint32_t>(r.pinned ? kPinned : 0);
   out.bytes(r.tenant.data(), r.tenant.size());
-  return seal(std::move(out));
+  return with_checksum(std::move(out));
 }
 
 Result<UseRecord> decode_use(std::span<const std::byte> bytes) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/seal.h"
+#include "base/checksum_trailer.h"
 #include "base/wire.h"
 #include "store/codec/row_shifts.h"
 #include "store/lmdb/page_format.h"
@@ -20,7 +20,7 @@ constexpr uint64_t counted_bytes(uint64_t value_bytes) {
 }
 
 constexpr size_t kOldestCodecs = 4;  // in the oldest version's counters
-constexpr size_t counters_bytes(size_t n_codecs) { return (4 + 3 * n_codecs) * 8 + kSealBytes; }
+constexpr size_t counters_bytes(size_t n_codecs) { return (4 + 3 * n_codecs) * 8 + kTrailerBytes; }
 
 }  // namespace
 
@@ -74,7 +74,7 @@ std::string encode_format(uint32_t version) {
   out.bytes(kFormatMagic, sizeof kFormatMagic);
   out.put<uint32_t>(version);
   out.put<uint32_t>(kPieceBytes);
-  return seal(std::move(out));
+  return with_checksum(std::move(out));
 }
 
 Result<uint32_t> decode_format(std::span<const std::byte> bytes) {
@@ -86,7 +86,8 @@ Result<uint32_t> decode_format(std::span<const std::byte> bytes) {
     return Status{BLEND_E_FORMAT, "its format record is not one of libblend"};
   }
   // The checksum comes before the version, so that a flipped bit is not taken for a new release.
-  if (!sealed(bytes)) return Status{BLEND_E_CORRUPT, "its format record fails its checksum"};
+  if (!checksum_holds(bytes))
+    return Status{BLEND_E_CORRUPT, "its format record fails its checksum"};
   if (version < kOldestFormatVersion || version > kStoreFormatVersion) {
     return make_error(BLEND_E_MISMATCH,
                       "it has store format version %u and this build reads versions %u to %u: use "
@@ -139,12 +140,12 @@ std::string encode_counters(const StoreCounters& c) {
   for (const CodecStat& s : std::span(c.codecs).first(n)) {
     for (const uint64_t x : {s.n_chunks, s.bytes, s.stored_bytes}) out.put<uint64_t>(x);
   }
-  return seal(std::move(out));
+  return with_checksum(std::move(out));
 }
 
 Result<StoreCounters> decode_counters(std::span<const std::byte> bytes) {
   const size_t n = bytes.size() == counters_bytes(kOldestCodecs) ? kOldestCodecs : kCodecs;
-  if (bytes.size() != counters_bytes(n) || !sealed(bytes)) {
+  if (bytes.size() != counters_bytes(n) || !checksum_holds(bytes)) {
     return Status{BLEND_E_CORRUPT, "the store's counters fail their checksum"};
   }
   ByteReader in(bytes);

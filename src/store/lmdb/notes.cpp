@@ -1,8 +1,8 @@
 // Notes in the database `info` (FORMAT.md).
 #include <memory>
 
+#include "base/checksum_trailer.h"
 #include "base/file_size_signal.h"
-#include "base/seal.h"
 #include "store/lmdb/error.h"
 #include "store/lmdb/keys.h"
 #include "store/lmdb/lmdb_store.h"
@@ -14,8 +14,8 @@ namespace {
 // The bytes of a sound note; empty for a damaged one.
 std::span<const std::byte> open_note(const MapView& view, const MDB_val& value) {
   const std::span<const std::byte> sealed_bytes = to_span(value);
-  if (!view.contains(sealed_bytes) || !sealed(sealed_bytes)) return {};
-  return sealed_bytes.first(sealed_bytes.size() - kSealBytes);
+  if (!view.contains(sealed_bytes) || !checksum_holds(sealed_bytes)) return {};
+  return sealed_bytes.first(sealed_bytes.size() - kTrailerBytes);
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ Status LmdbStore::change_note(std::string_view name, const Change& change) {
   if (fresh == before) return Status::ok();
   ByteWriter out;
   out.bytes(fresh.data(), fresh.size());
-  const std::string bytes = seal(std::move(out));
+  const std::string bytes = with_checksum(std::move(out));
   value = {bytes.size(), const_cast<char*>(bytes.data())};
   rc = mdb_put(txn.get(), env_.info(), &key, &value, 0);
   if (rc != 0) return lmdb_error(rc, "write a note");

@@ -4,7 +4,7 @@
 #include <array>
 #include <memory>
 
-#include "base/seal.h"
+#include "base/checksum_trailer.h"
 #include "store/lmdb/error.h"
 #include "store/lmdb/keys.h"
 #include "store/lmdb/transaction.h"
@@ -31,13 +31,13 @@ struct TextKey {
 std::string encode_footprint(uint64_t footprint) {
   ByteWriter out;
   out.put<uint64_t>(footprint);
-  return seal(std::move(out));
+  return with_checksum(std::move(out));
 }
 
 // A damaged footprint counts as 0: it is only a number of bytes.
 uint64_t decode_footprint(const MDB_val& value) {
   const auto bytes = to_span(value);
-  if (bytes.size() != sizeof(uint64_t) + kSealBytes || !sealed(bytes)) return 0;
+  if (bytes.size() != sizeof(uint64_t) + kTrailerBytes || !checksum_holds(bytes)) return 0;
   return ByteReader(bytes).get<uint64_t>();
 }
 

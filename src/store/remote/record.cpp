@@ -4,7 +4,7 @@
 #include <cinttypes>
 #include <cstdio>
 
-#include "base/seal.h"
+#include "base/checksum_trailer.h"
 #include "base/wire.h"
 
 namespace blend {
@@ -25,7 +25,7 @@ uint32_t count_segments(uint64_t stream_bytes, uint32_t segment_bytes) {
 std::string encode_record(const RemoteRecord& record) {
   ByteWriter out;
   out.reserve(kHeadBytes + record.checksums.size() * 12 + record.layout.description_bytes() +
-              kSealBytes);
+              kTrailerBytes);
   out.put<uint32_t>(kMagic);
   out.put<uint16_t>(kVersion);
   out.put<uint16_t>(static_cast<uint16_t>(record.layout.meta.codec));
@@ -39,11 +39,11 @@ std::string encode_record(const RemoteRecord& record) {
   }
   const std::string description = encode_description(record.layout);
   out.bytes(description.data(), description.size());
-  return seal(std::move(out));
+  return with_checksum(std::move(out));
 }
 
 Result<Sha256> id_of_record(std::span<const std::byte> bytes) {
-  if (bytes.size() < kHeadBytes + kSealBytes || !sealed(bytes)) return damaged();
+  if (bytes.size() < kHeadBytes + kTrailerBytes || !checksum_holds(bytes)) return damaged();
   ByteReader in(bytes.subspan(8));
   Sha256 id{};
   in.bytes(id.data(), id.size());
@@ -51,8 +51,8 @@ Result<Sha256> id_of_record(std::span<const std::byte> bytes) {
 }
 
 Result<RemoteRecord> decode_record(std::span<const std::byte> bytes, const Sha256& id) {
-  if (bytes.size() < kHeadBytes + kSealBytes || !sealed(bytes)) return damaged();
-  ByteReader in(bytes.first(bytes.size() - kSealBytes));
+  if (bytes.size() < kHeadBytes + kTrailerBytes || !checksum_holds(bytes)) return damaged();
+  ByteReader in(bytes.first(bytes.size() - kTrailerBytes));
   if (in.get<uint32_t>() != kMagic) return damaged();
   if (const auto version = in.get<uint16_t>(); version != kVersion) {
     return make_error(BLEND_E_UNSUPPORTED,
@@ -79,7 +79,7 @@ Result<RemoteRecord> decode_record(std::span<const std::byte> bytes, const Sha25
   }
   const size_t at = kHeadBytes + size_t{n} * 12;
   BLEND_ASSIGN(record.layout,
-               decode_description(bytes.subspan(at, bytes.size() - kSealBytes - at), id));
+               decode_description(bytes.subspan(at, bytes.size() - kTrailerBytes - at), id));
   if (codec != static_cast<uint16_t>(record.layout.meta.codec) ||
       count_segments(record.layout.stream_bytes(), record.segment_bytes) != n ||
       record.layout.version() != record.version) {
