@@ -1,4 +1,4 @@
-"""Load on a service of examples/README.md, in whatever language: N clients for so many seconds.
+"""Load on a service of examples/README.md, in whatever language: N clients for a number of seconds.
 
     python3 load.py [--clients 50] [--seconds 60] [--json FILE] [--beside NAME=VALUE] -- SERVICE [ARGUMENTS ...]
 
@@ -114,7 +114,7 @@ def check_errors(port):
 
 
 class Clients:
-    """So many at a time, until the time is over."""
+    """N clients at a time, until the time is over."""
 
     def __init__(self, port, answers, seconds):
         self.port, self.answers = port, answers
@@ -148,7 +148,7 @@ class Clients:
 
 
 def resident_mib(pid):
-    """Of the process, where the system tells it (Linux)."""
+    """Resident memory of the process, where the system tells it (Linux)."""
     try:
         status = pathlib.Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -28,7 +28,7 @@ struct chunks {
 };
 
 void chunks_free(struct chunks* chunks);
-/* Moves all of `from` behind the others. */
+/* Moves all of `from` to the end of the others. */
 void chunks_move(struct chunks* to, struct chunks* from);
 
 /* Packs the paragraphs of a text, in order, into chunks of at most max_tokens, which are added to

@@ -122,7 +122,7 @@ static const char* text_in(const json_t* body, const char* name) {
   return text == NULL || *text == '\0' ? NULL : text;
 }
 
-/* A number above 0, `otherwise` where it is not given, 0 where it is none. */
+/* A number above 0, `otherwise` where it is not given, 0 if it is invalid. */
 static uint32_t number_in(const json_t* body, const char* name, uint32_t otherwise) {
   const json_t* value = json_object_get(body, name);
   if (value == NULL) return otherwise;
@@ -256,7 +256,7 @@ static void* generate(void* user) {
   return NULL;
 }
 
-/* Of libmicrohttpd: waits for what is to be sent next. */
+/* Called by libmicrohttpd: waits for the next bytes to send. */
 static ssize_t send_some(void* user, uint64_t position, char* buffer, size_t room) {
   struct answer* answer = user;
   (void)position;
@@ -272,7 +272,7 @@ static ssize_t send_some(void* user, uint64_t position, char* buffer, size_t roo
   return n == 0 ? MHD_CONTENT_READER_END_OF_STREAM : (ssize_t)n;
 }
 
-/* Of libmicrohttpd: all is sent, or the client is gone. */
+/* Called by libmicrohttpd: all is sent, or the client is gone. */
 static void end_answer(void* user) {
   struct answer* answer = user;
   pthread_mutex_lock(&answer->mutex);
@@ -426,8 +426,8 @@ static enum MHD_Result serve(struct service* service, struct MHD_Connection* con
   return result;
 }
 
-/* Of libmicrohttpd: once when a request begins, once for every part of its body, once at its end.
- */
+/* Called by libmicrohttpd: once when a request begins, once for every part of its body, once at its
+ * end. */
 static enum MHD_Result handle(void* user, struct MHD_Connection* connection, const char* url,
                               const char* method, const char* version, const char* part,
                               size_t* part_size, void** state) {
@@ -451,7 +451,7 @@ static enum MHD_Result handle(void* user, struct MHD_Connection* connection, con
   return serve(service, connection, method, url, request);
 }
 
-/* Of libmicrohttpd: a request is answered, or its client is gone. */
+/* Called by libmicrohttpd: a request is answered, or its client is gone. */
 static void completed(void* user, struct MHD_Connection* connection, void** state,
                       enum MHD_RequestTerminationCode why) {
   struct service* service = user;

@@ -4,8 +4,8 @@
 //
 // What it answers is in examples/README.md. HTTP is cpp-httplib's (Debian: libcpp-httplib-dev),
 // JSON nlohmann's. It listens on loopback, and should: that library has a thread for each client,
-// no total deadlines, and evaluates ranges and regular expressions of whoever sends them. What a
-// server for a network needs is in tools/blend/serve. SIGTERM or SIGINT: it finishes what it has
+// no total deadlines, and evaluates ranges and regular expressions of untrusted clients. For a
+// network see the server in tools/blend/serve. SIGTERM or SIGINT: it finishes what it has
 // begun. A client that goes away ends its generation: the callback returns false, and that is all.
 #include <httplib.h>
 #include <pthread.h>

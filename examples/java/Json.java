@@ -23,7 +23,7 @@ final class Json {
     return out.append('"').toString();
   }
 
-  /** Throws IllegalArgumentException for what is no such object. */
+  /** Throws IllegalArgumentException for text that is not such an object. */
   static Map<String, Object> object(String text) {
     Json json = new Json(text);
     Map<String, Object> members = new LinkedHashMap<>();

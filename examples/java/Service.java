@@ -282,7 +282,7 @@ public final class Service {
                     } catch (InterruptedException e) {
                       Thread.currentThread().interrupt();
                     }
-                    Runtime.getRuntime().halt(0); // a SIGTERM that was obeyed is no failure
+                    Runtime.getRuntime().halt(0); // an obeyed SIGTERM is not a failure
                   }));
       System.out.println("listening on http://127.0.0.1:" + server.getAddress().getPort());
       stop.await();

@@ -67,8 +67,8 @@ class FusedCache(Cache):
         self.kv = [(torch.zeros(shape), torch.zeros(shape)) for _ in range(config.num_hidden_layers)]
         for layer, (k, v) in enumerate(self.kv):  # the memory is there: load as far ahead as it goes
             plan.fetch(layer, k, v)
-        self.rows = torch.tensor(plan.rows())  # that are computed at this layer
-        self.kept = self.rows  # of them, those that go on behind it
+        self.rows = torch.tensor(plan.rows())  # computed at this layer
+        self.kept = self.rows  # those of them that go on after it
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
         k, v = self.kv[layer_idx]
@@ -118,7 +118,7 @@ def greedy(model, logits, past, eos, n_tokens):
 
 
 def store_chunk(blend, described, store, model, tokens, prefix):
-    """Prefills one chunk by itself, behind the chunk prefix, unless it is stored already."""
+    """Prefills one chunk by itself, after the chunk prefix, unless it is stored already."""
     if blend.find(described, store, tokens, prefix):
         return False
     past = model(torch.tensor([prefix + tokens]), use_cache=True).past_key_values
