@@ -144,7 +144,7 @@ struct Blocks {
   static void add_rest(const FewRows&, const Part&, float (&)[kX][4]) {}
 
   // Whether a part has enough vectors to scale its sums rather than its elements: with four,
-  // that saves two multiplications for one row of x, and none for four.
+  // that saves nearly every second multiplication for one row of x, and none for four.
   // With least values the sum of x would come on top: slower from four rows on.
   static constexpr bool kScaledAtOnce = !Codes::kLeast && Codes::kPart >= 4 * kLanes;
 

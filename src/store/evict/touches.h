@@ -46,7 +46,7 @@ class Touches {
     const std::lock_guard lock(mutex_);
     const auto found = touches_.find(id);
     if (found == touches_.end()) return {};
-    // Raised only once for a stamp from a clock that was ahead, or the hit would always be new.
+    // A stamp from a clock that was ahead is corrected in place, or the hit would always be new.
     Touch& touch = found->second;
     touch.stamp_us = not_ahead(touch.stamp_us, next_stamp_us());
     return touch;

@@ -89,7 +89,7 @@ class Evictor {
     return Status::ok();
   }
 
-  // Sets stamps from a clock that was ahead to now. In their order, some at each put.
+  // Sets stamps from a clock that was ahead to a second ago, in their order; some at each put.
   Status bring_back() {
     const uint64_t now = next_stamp_us();
     std::vector<Chunk> ahead;

@@ -252,7 +252,7 @@ void Connection::read_head() {
   head_ = {};
   parser_.emplace();
   parser_->header_limit(kMostHead);
-  // The limit is checked here, after the key. (1.74 takes no limit at all for 0.)
+  // The limit is checked here, after the key. (1.74 takes boost::none for 0.)
   parser_->body_limit(std::numeric_limits<uint64_t>::max());
   head_read_ = false;
   buffer_.size() > 0 ? parse_head() : read_head_on();
