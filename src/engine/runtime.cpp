@@ -33,7 +33,7 @@ Status Runtime::check_fork() const {
   if (!forked()) return Status::ok();
   return {BLEND_E_FORKED,
           "the context was made before fork(), and its threads are in the parent: make a context "
-          "and open the model and the store anew in this process"};
+          "and open the model and the store again in this process"};
 }
 
 void Runtime::keep_chunks(uint64_t device_bytes) {

@@ -183,7 +183,7 @@ bool GgufReader::has_magic(std::span<const std::byte> file) {
 
 Result<GgufReader> GgufReader::parse(std::span<const std::byte> file) {
   if (!has_magic(file)) {
-    return make_error(BLEND_E_FORMAT, "it does not begin with 'GGUF', so it is no GGUF file");
+    return make_error(BLEND_E_FORMAT, "it does not begin with 'GGUF', so it is not a GGUF file");
   }
   Cursor in(file, 4);
   BLEND_ASSIGN(const uint32_t version, in.number<uint32_t>("the version"));
@@ -196,7 +196,7 @@ Result<GgufReader> GgufReader::parse(std::span<const std::byte> file) {
     return make_error(
         BLEND_E_UNSUPPORTED,
         "it is GGUF version %u; libblend reads versions 2 and 3, so convert the model "
-        "anew",
+        "again",
         version);
   }
   BLEND_ASSIGN(const uint64_t n_tensors, in.number<uint64_t>("the tensor count"));
@@ -361,7 +361,7 @@ Status GgufReader::read_tensor(Cursor& in, GgufTensor& tensor) const {
   if (type != nullptr) {
     if (tensor.dims[0] % type->block != 0) {
       return make_error(BLEND_E_FORMAT,
-                        "its rows of %llu elements are no multiple of %s's block, %u",
+                        "its rows of %llu elements are not a multiple of %s's block, %u",
                         static_cast<unsigned long long>(tensor.dims[0]), type->name, type->block);
     }
     overflow = overflow ||
@@ -383,19 +383,20 @@ Status GgufReader::place_tensors(uint64_t data_begin, uint64_t alignment) {
   order.reserve(tensors_.size());
   for (GgufTensor& t : tensors_) {
     if (t.offset % alignment != 0) {
-      return make_error(BLEND_E_FORMAT,
-                        "tensor '%s': its data offset %llu is no multiple of the alignment, %llu",
-                        printable(t.name).c_str(), static_cast<unsigned long long>(t.offset),
-                        static_cast<unsigned long long>(alignment));
+      return make_error(
+          BLEND_E_FORMAT,
+          "tensor '%s': its data offset %llu is not a multiple of the alignment, %llu",
+          printable(t.name).c_str(), static_cast<unsigned long long>(t.offset),
+          static_cast<unsigned long long>(alignment));
     }
     if (begin > file_bytes || t.offset > file_bytes - begin ||
         t.bytes > file_bytes - begin - t.offset) {
-      return make_error(
-          BLEND_E_FORMAT,
-          "tensor '%s': its %llu bytes at offset %llu of the data end behind the file "
-          "of %llu bytes: it is truncated or damaged",
-          printable(t.name).c_str(), static_cast<unsigned long long>(t.bytes),
-          static_cast<unsigned long long>(t.offset), static_cast<unsigned long long>(file_bytes));
+      return make_error(BLEND_E_FORMAT,
+                        "tensor '%s': its %llu bytes at offset %llu of the data end after the file "
+                        "of %llu bytes: it is truncated or damaged",
+                        printable(t.name).c_str(), static_cast<unsigned long long>(t.bytes),
+                        static_cast<unsigned long long>(t.offset),
+                        static_cast<unsigned long long>(file_bytes));
     }
     t.offset += begin;
     order.push_back(&t);

@@ -20,7 +20,7 @@ Result<int32_t> token_id(const GgufReader& gguf, const char* key, int32_t otherw
   // Ids are written as u32 or i32; "none" is -1 or its unsigned form.
   if (*id == -1 || *id == 4294967295.0) return -1;
   if (!(*id >= 0 && *id <= 2147483647.0) || *id != static_cast<double>(static_cast<int32_t>(*id))) {
-    return make_error(BLEND_E_FORMAT, "key '%s' is %g, which is no token id", key, *id);
+    return make_error(BLEND_E_FORMAT, "key '%s' is %g, which is not a token id", key, *id);
   }
   return static_cast<int32_t>(*id);
 }

@@ -143,7 +143,7 @@ Status SafetensorsReader::check_places(uint64_t data_begin, uint64_t data_bytes)
     at += t->bytes;
   }
   if (at == data_begin + data_bytes) return Status::ok();
-  return make_error(BLEND_E_FORMAT, "the file has %llu bytes behind its last tensor",
+  return make_error(BLEND_E_FORMAT, "the file has %llu bytes after its last tensor",
                     static_cast<unsigned long long>(data_begin + data_bytes - at));
 }
 

@@ -162,14 +162,14 @@ Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const 
   }
   meta.stored_bytes = end;
   if ((flags & kHasImpact) != 0 && !get_impact(in, meta.shape.n_tokens, meta.impact)) {
-    return corrupt(id, "the attention of a row is none");
+    return corrupt(id, "the attention of a row is out of range");
   }
   if (tenant_bytes != 0) in.bytes(meta.tenant.data(), meta.tenant.size());
   if ((flags & kHasName) != 0) {
     in.bytes(meta.name.label.emplace(label_bytes, '\0').data(), label_bytes);
     in.bytes(meta.name.tags.emplace(tags_bytes, '\0').data(), tags_bytes);
     if (meta.name.is_empty() || !is_sound(meta.name))
-      return corrupt(id, "its label or tags are none");
+      return corrupt(id, "its label or tags are invalid");
   }
   meta.contexts.resize(n_contexts);
   for (Sha256& context : meta.contexts) in.bytes(context.data(), context.size());

@@ -302,7 +302,7 @@ Result<Transfer> export_chunks(Store& store, std::span<const Sha256> ids, const 
   const FileSizeSignalHeld held;
   struct stat there {};
   if (stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
-    return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' is no regular file: give another path",
+    return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' is not a regular file: give another path",
                       path.c_str());
   }
   std::string part;
@@ -341,7 +341,7 @@ Status import_chunks(ChunkStore& store, const std::string& path, bool replace, c
                       path.c_str());
   }
   if (!S_ISREG(st.st_mode)) {
-    return make_error(BLEND_E_FORMAT, "'%s' is no regular file", path.c_str());
+    return make_error(BLEND_E_FORMAT, "'%s' is not a regular file", path.c_str());
   }
   const auto bytes = static_cast<uint64_t>(st.st_size);
   FileReader in(fd.get(), bytes);

@@ -90,7 +90,7 @@ Fusion* Fusion::restore(const Model& model, const Store& store, const std::strin
   return guarded(out, [&] {
     const auto opened = model.slot().get();
     const auto from = store.get();
-    if (!from) invalid("restore needs a store, and Store::none() is none");
+    if (!from) invalid("restore needs a store");
     return new Fusion(
         fusion_slot(blendpp::Fusion::restore(*opened, *from, blendpp::ChunkId::from_hex(id), tenant,
                                              reserve_tokens, raw(cancel.token()))));
@@ -110,7 +110,7 @@ std::string Fusion::save(const Store& store, const std::string& tenant, const Ca
                          Outcome& out) const noexcept {
   return reading(*slot_, out, [&](const blendpp::Fusion& fusion, const auto&) {
     const auto to = store.get();
-    if (!to) invalid("save needs a store, and Store::none() is none");
+    if (!to) invalid("save needs a store");
     return fusion.save(*to, tenant, raw(cancel.token())).hex();
   });
 }

@@ -109,7 +109,7 @@ blendpp::Chat rendered(const blendpp::Model& model, const Chat& s, const ChatOpt
 }
 
 const blendpp::Store& need(const std::shared_ptr<blendpp::Store>& store) {
-  if (!store) invalid("this needs a store, and Store::none() is none");
+  if (!store) invalid("this needs a store");
   return *store;
 }
 

@@ -355,7 +355,7 @@ void Store::close() noexcept {
 }
 
 const Slot<blendpp::Store>& Store::open_slot() const {
-  if (!slot_) invalid("this needs a store, and Store::none() is none");
+  if (!slot_) invalid("this needs a store");
   return *slot_;
 }
 

@@ -76,7 +76,7 @@ Result<std::unique_ptr<Weight>> CpuBackend::load_matrix_as(
 
 Result<std::unique_ptr<Weight>> CpuBackend::load_table(const TensorView& table, bool known_finite) {
   if (table.shape.size() != 2) {
-    return make_error(BLEND_E_INTERNAL, "tensor '%s' is no table", table.name.c_str());
+    return make_error(BLEND_E_INTERNAL, "tensor '%s' is not a table", table.name.c_str());
   }
   if (!known_finite) BLEND_RETURN_IF_ERROR(check_finite(pool_, table));
   return std::unique_ptr<Weight>(new CpuTable(table));

@@ -21,12 +21,10 @@ inline bool is_sticky(cudaError_t error) {
 inline Status check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return Status::ok();
   (void)cudaGetLastError();  // clears an error that is not fatal to the device
-  return make_error(error == cudaErrorMemoryAllocation ? BLEND_E_OUT_OF_MEMORY : BLEND_E_INTERNAL,
-                    "%s: %s (%s)%s", call, cudaGetErrorString(error), cudaGetErrorName(error),
-                    is_sticky(error)
-                        ? "; the device is lost to this process, which must be started "
-                          "anew"
-                        : "");
+  return make_error(
+      error == cudaErrorMemoryAllocation ? BLEND_E_OUT_OF_MEMORY : BLEND_E_INTERNAL,
+      "%s: %s (%s)%s", call, cudaGetErrorString(error), cudaGetErrorName(error),
+      is_sticky(error) ? "; the device is lost to this process, which must be restarted" : "");
 }
 
 // Kernels are launched without a result of their own.

@@ -191,7 +191,7 @@ Result<std::unique_ptr<Weight>> CudaBackend::load_table(const TensorView& table,
                                                         bool known_finite) {
   const auto scope = enter();
   if (table.shape.size() != 2) {
-    return make_error(BLEND_E_INTERNAL, "tensor '%s' is no table", table.name.c_str());
+    return make_error(BLEND_E_INTERNAL, "tensor '%s' is not a table", table.name.c_str());
   }
   // A quantized table is kept decoded.
   auto memory = device_->allocate(static_cast<size_t>(table.elements()) *

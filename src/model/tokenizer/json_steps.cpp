@@ -150,7 +150,7 @@ Status read_pre_tokenizers(const JsonView& root, BpeTokenizerSpec& spec) {
   BLEND_ASSIGN(const std::vector<JsonView> steps, steps_of(root, "pre_tokenizer", "pretokenizers"));
   for (const JsonView& step : steps) {
     if (spec.bpe.bytes) {
-      return step.error(BLEND_E_UNSUPPORTED, "a pre-tokenizer behind 'ByteLevel' is not supported");
+      return step.error(BLEND_E_UNSUPPORTED, "a pre-tokenizer after 'ByteLevel' is not supported");
     }
     BLEND_ASSIGN(const std::string type, type_of(step));
     BLEND_ASSIGN(SplitStep s, read_split(step, type));
@@ -183,7 +183,7 @@ Status read_decoders(const JsonView& root, TextDecoder& decoder) {
     } else if (type == "Fuse") {
       fused = true;
     } else if (fused) {
-      return unsupported(step, "decoder behind 'Fuse'", type);
+      return unsupported(step, "decoder after 'Fuse'", type);
     } else if (type == "ByteLevel") {
       decoder.byte_level = true;
     } else if (type == "ByteFallback") {
@@ -246,7 +246,7 @@ Status read_post_processor(const JsonView& root, BpeTokenizerSpec& spec) {
       BLEND_ASSIGN(const std::string text, name.string());
       const auto at = std::find(spec.tokens.begin(), spec.tokens.end(), text);
       if (at == spec.tokens.end()) {
-        return name.error(BLEND_E_FORMAT, "it is no token of the vocabulary");
+        return name.error(BLEND_E_FORMAT, "it is not a token of the vocabulary");
       }
       if (spec.add_bos) {
         return single.error(BLEND_E_UNSUPPORTED, "more than one token in front of a text");

@@ -240,7 +240,7 @@ Status Regex::find_all(std::string_view text, std::vector<TextRange>& out) const
     const PCRE2_SIZE* const range = pcre2_get_ovector_pointer(data.get());
     if (rc < 0 || range[0] < at || range[1] < range[0] || range[1] > text.size()) {
       return make_error(BLEND_E_UNSUPPORTED,
-                        "the tokenizer's pattern '%.120s' takes too long behind byte %zu of a text "
+                        "the tokenizer's pattern '%.120s' takes too long after byte %zu of a text "
                         "of %zu (PCRE2 %d)",
                         pattern_.c_str(), at, text.size(), rc);
     }

@@ -105,7 +105,7 @@ Status read_merges(const JsonView& merges, const Ids& ids, const std::vector<boo
     for (const auto& [text, id] : parts) {
       const auto known = ids.find(text);
       if (known == ids.end()) {
-        return make_error(BLEND_E_FORMAT, "%s: '%.40s' is no token of the vocabulary",
+        return make_error(BLEND_E_FORMAT, "%s: '%.40s' is not a token of the vocabulary",
                           entry.path().c_str(), std::string(text).c_str());
       }
       *id = known->second;
@@ -166,7 +166,7 @@ Status read_model(const JsonView& root, const JsonView& model, BpeTokenizerSpec&
   BLEND_ASSIGN(const std::string unknown, model.string_or("unk_token", ""));
   if (const auto known = ids.find(unknown); known != ids.end()) bpe.unknown = known->second;
   if (bpe.unknown < 0 && !unknown.empty()) {
-    return make_error(BLEND_E_FORMAT, "model.unk_token '%.40s' is no token of the vocabulary",
+    return make_error(BLEND_E_FORMAT, "model.unk_token '%.40s' is not a token of the vocabulary",
                       unknown.c_str());
   }
   read_pieces(spec, ids, control, bpe);

@@ -110,7 +110,7 @@ class RansCodec final : public PlaneCodec {
     if (!header.ok() || header.remaining() < shifts) return ends_too_soon();
     if (!(step >= 0 && step <= kMostStep) || first >= kernels::kRansSizeCodes ||
         usual >= kernels::kRansSizeCodes || flags > kHasShifts || zero != 0) {
-      return corrupt_layer("the header of a coded plane is none");
+      return corrupt_layer("the header of a coded plane is invalid");
     }
     const size_t cols = shape.kv_dim;
     int32_t* const mean = scratch.ints(0, cols);
@@ -164,7 +164,7 @@ class RansCodec final : public PlaneCodec {
       sound = sound && reader.states[i] >= kernels::kRansFirst;
     }
     if (!head.ok() || head.remaining() / 2 < n_escapes) return ends_too_soon();
-    if (!sound) return corrupt_layer("the state of a coded block is none");
+    if (!sound) return corrupt_layer("the state of a coded block is invalid");
     reader.escapes = reinterpret_cast<const uint8_t*>(in.data()) + blocks.head();
     reader.escapes_end = reader.escapes + 2 * size_t{n_escapes};
     reader.words = reader.escapes_end;

@@ -75,7 +75,7 @@ class Walk {
   // Marks pages [first, first + n) as in use.
   Status claim(uint64_t first, uint64_t n) {
     if (first > meta_.last_page || n > meta_.last_page + 1 - first) {
-      return damaged(first, "it lies behind the last page");
+      return damaged(first, "it lies after the last page");
     }
     if (first + n > file_pages_) {
       return make_error(BLEND_E_CORRUPT,
@@ -287,7 +287,7 @@ Result<uint32_t> check_lmdb_header(int fd) {
       BLEND_RETURN_IF_ERROR(read_at(fd, page_size, first));
       meta = Meta::at(first);
       if (meta.magic != kMagic || meta.page_flags != kMeta || meta.page_size != page_size) {
-        return damaged(1, "it is no meta page");
+        return damaged(1, "it is not a meta page");
       }
     }
   }

@@ -49,7 +49,7 @@ Status ChunkWriter::erase(const Sha256& id, bool* found) {
   const auto repair = [&] {
     return make_error(BLEND_E_CORRUPT,
                       "chunk %s cannot be freed, for the header of one of its pages is damaged: "
-                      "store the sound chunks anew in another directory",
+                      "store the sound chunks again in another directory",
                       to_hex(id).c_str());
   };
   MDB_val key = id_val(id);
@@ -112,8 +112,8 @@ Status ChunkWriter::erase_strays(uint64_t* n_descriptions) {
       if (key.mv_size == key_bytes) continue;
       if (!view_.header_is_sound(to_span(value))) {
         return {BLEND_E_CORRUPT,
-                "a value under a key that is no chunk's cannot be freed, for the header of its "
-                "page is damaged: store the sound chunks anew in another directory"};
+                "a value under a key of no chunk cannot be freed, for the header of its "
+                "page is damaged: store the sound chunks again in another directory"};
       }
       if (rc = mdb_cursor_del(raw, 0); rc != 0) return lmdb_error(rc, "free");
       if (dbi == txn_.env().meta()) ++*n_descriptions;

@@ -117,7 +117,7 @@ Status prepare_lock_file(const std::string& file, const StoreModes* create) {
   if (lstat(file.c_str(), &st) == 0) {
     if (S_ISLNK(st.st_mode)) return symbolic_link(file);
     if (S_ISREG(st.st_mode)) return Status::ok();
-    return make_error(BLEND_E_FORMAT, "'%s' is no regular file", file.c_str());
+    return make_error(BLEND_E_FORMAT, "'%s' is not a regular file", file.c_str());
   }
   return create == nullptr ? Status::ok() : make_file(file, create->file);
 }
@@ -191,7 +191,7 @@ Result<StoreDirectory> prepare_store_directory(const std::string& path, const St
     return make_errno(BLEND_E_IO, errno, "cannot open '%s'", data);
   }
   if (!S_ISREG(st.st_mode)) {
-    return make_error(BLEND_E_FORMAT, "'%s' is not a store: its %s is no regular file",
+    return make_error(BLEND_E_FORMAT, "'%s' is not a store: its %s is not a regular file",
                       path.c_str(), kDataFile);
   }
   directory.identity = identity_of(st);

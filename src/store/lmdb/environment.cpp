@@ -120,7 +120,7 @@ Status LmdbEnv::open(const std::string& path, bool create, bool read_only, uint6
     mdb_env_close(std::exchange(env_, nullptr));
     const bool forbidden = rc == EACCES || rc == EROFS || rc == EPERM;
     // The lock file is empty for a moment while a store is compacted.
-    if (rc == EINVAL) return {BLEND_E_BUSY, what + ": its lock file is being made anew"};
+    if (rc == EINVAL) return {BLEND_E_BUSY, what + ": its lock file is being replaced"};
     if (forbidden && read_only && access != 0) {
       return make_errno(BLEND_E_IO, rc,
                         "%s: readers register in its %s, so that writers leave their pages alone, "
@@ -254,7 +254,7 @@ Status LmdbEnv::check_files() const {
   if (header.is_ok()) return Status::ok();
   return make_error(BLEND_E_CORRUPT,
                     "store '%s' was changed by another program while it was open (%s): close it, "
-                    "and make it anew or bring back a copy",
+                    "and make a new one or restore a copy",
                     path_.c_str(), header.status().message().c_str());
 }
 
@@ -264,7 +264,7 @@ Status LmdbEnv::check_is_there() const {
   if (fstat(data_fd(), &st) != 0 || st.st_nlink > 0) return Status::ok();
   return make_errno(BLEND_E_IO, ENOENT,
                     "store '%s' was removed while it was open, and what is put into it would be "
-                    "lost: close it and open it anew",
+                    "lost: close it and open it again",
                     path_.c_str());
 }
 

@@ -16,7 +16,7 @@ namespace blend {
 using ull = unsigned long long;
 
 namespace {
-constexpr char kNoChunkId[] = "a description has a key that is no chunk id";
+constexpr char kNoChunkId[] = "a description has a key that is not a chunk id";
 }  // namespace
 
 Status LmdbStore::for_each_used(bool verify, const VisitUsed& fn) {

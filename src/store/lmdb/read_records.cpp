@@ -75,7 +75,7 @@ Result<StoreCounters> read_counters(const Txn& txn, const MapView& view,
     if (auto counters = decode_counters(to_span(value)); counters.is_ok()) return counters;
   }
   common.event(BLEND_E_CORRUPT, "the counters of store '" + txn.env().path() +
-                                    "' were damaged and have been counted anew");
+                                    "' were damaged and have been counted again");
   StoreCounters counters;
   BLEND_RETURN_IF_ERROR(
       for_each_manifest(txn, view, false, [&](const Manifest& m) { counters.add(m); }));

@@ -9,7 +9,7 @@ class CudaLost : public CudaFuse {
  protected:
   static void expect_lost(const Status& status, const char* what) {
     EXPECT_EQ(status.code(), BLEND_E_INTERNAL) << what << ": " << status.message();
-    EXPECT_NE(status.message().find("started anew"), std::string::npos)
+    EXPECT_NE(status.message().find("restarted"), std::string::npos)
         << what << ": " << status.message();
   }
 };

@@ -174,7 +174,7 @@ TEST(TokenizerJsonFile, UnsupportedStepsAreNamed) {
                "'BertProcessing'");
   json twice = qwen;
   twice["pre_tokenizer"]["pretokenizers"].push_back({{"type", "Digits"}});
-  expect_error(twice, kCode, "behind 'ByteLevel'");
+  expect_error(twice, kCode, "after 'ByteLevel'");
   for (const char* pattern : {"\\w+", "[a[b]]", "[a&&b]", "(?m).", "a{2}+", "(*ACCEPT)", "\\h"}) {
     expect_error(with(qwen, "/pre_tokenizer/pretokenizers/0/pattern/Regex", pattern), kCode,
                  "pattern.Regex");
@@ -192,7 +192,7 @@ TEST(TokenizerJsonFile, BrokenFilesAreNamed) {
   expect_error(json::array(), kCode, "an object");
   expect_error(with("/model", nullptr), kCode, "'model' is missing");
   expect_error(with("/model/vocab", {1}), kCode, "model.vocab");
-  expect_error(with("/model/vocab", json::object()), kCode, "is no token of the vocabulary");
+  expect_error(with("/model/vocab", json::object()), kCode, "is not a token of the vocabulary");
   expect_error(with("/model/vocab/<s>", -1), kCode, "model.vocab['<s>']");
   expect_error(with("/model/vocab/<s>", 1 << 30), kCode, "model.vocab['<s>']");
   expect_error(with("/model/vocab/<s>", 2), kCode, "'</s>'");

@@ -437,7 +437,7 @@ TEST(StoreRepair, RemovesWhatItSaysItRemoved) {
   size_t told = 0;
   EXPECT_OK(store->repair(
       [&](const ChunkMeta&, const std::string& problem) {
-        EXPECT_NE(std::string::npos, problem.find("no chunk id"));
+        EXPECT_NE(std::string::npos, problem.find("not a chunk id"));
         ++told;
         return 0;
       },
