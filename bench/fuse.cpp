@@ -303,7 +303,7 @@ class Bench {
       }
     }
     std::printf("\nall chunks missing:\n%16s %15s %15s %15s %15s\n", "on miss", "first token ms",
-                "a token ms", "behind it ms", "next prompt ms");
+                "a token ms", "after it ms", "next prompt ms");
     json rows = json::array();
     for (const Way& way : ways) {
       std::printf("%16s %15.1f %15.2f %15.1f %15.1f\n", way.name, median(way.first),

@@ -1,7 +1,7 @@
 // What it is worth that K is stored without position: a text longer than the window is read to its
 // end, the oldest half dropped whenever the window is full, in three ways:
 //
-//   computed again  what is left is prefilled
+//   recomputed      what is left is prefilled
 //   turned          what is left keeps its V, and K rotated to its new position (AttentionStore
 //                   3.4)
 //   as it was       what is left keeps K with the positions baked in, as a cache that was stored
@@ -42,7 +42,7 @@ struct Settings {
 };
 
 enum class Way { anew, turned, as_it_was };
-constexpr const char* kNames[] = {"computed anew", "turned", "as it was"};
+constexpr const char* kNames[] = {"recomputed", "turned", "as it was"};
 
 struct Cut {
   uint32_t keep = 0, drop = 0;
@@ -168,8 +168,7 @@ int run(const Settings& s) {
 
 int main(int argc, char** argv) {
   Settings s;
-  CLI::App app{
-      "Perplexity behind truncations: computed anew, turned, and with positions baked in."};
+  CLI::App app{"Perplexity after truncations: recomputed, turned, and with positions baked in."};
   app.add_option("--model", s.model)->required();
   app.add_option("--window", s.window)->capture_default_str();
   app.add_option("--drop", s.drop, "share of the window")->capture_default_str();

@@ -241,7 +241,7 @@ void decode(const std::shared_ptr<const blend::Model>& model, const std::vector<
         if (i > 0) ms.push_back(took.count() / kSteps);
       }
       const char* const name = recorded ? "recorded" : "issued";
-      const std::string title = std::string(name) + ", behind " + std::to_string(n) + " tokens";
+      const std::string title = std::string(name) + ", after " + std::to_string(n) + " tokens";
       std::printf("%-34s %10.3f %12.1f\n", title.c_str(), median(ms), 1e3 / median(ms));
       std::fflush(stdout);
       report.add("decode", {{"steps", name}, {"tokens", n}, {"ms", median(ms)}});
@@ -264,7 +264,7 @@ void decode_together(const std::shared_ptr<const blend::Model>& model,
     must(first->append(random_tokens(n, vocab, 5), {}));
     for (const size_t at_once : {1, 2, 4, 8, 16, 32}) {
       const std::string title =
-          std::to_string(at_once) + " at once, behind " + std::to_string(n) + " tokens";
+          std::to_string(at_once) + " at once, after " + std::to_string(n) + " tokens";
       std::vector<double> ms;
       blend::Status room;
       for (int i = 0; room.is_ok() && i < std::max(2, repeat / 2) + 1; ++i) {

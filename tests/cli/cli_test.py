@@ -253,7 +253,7 @@ class CliTest(unittest.TestCase):
         self.assertAlmostEqual(alone["difference"] / alone["turned"]["perplexity"], 0, places=4)
         text = self.blend("perplexity", "--model", self.model, "--docs", self.docs,
                           "--window", "16").stdout
-        self.assertIn("computed anew", text)
+        self.assertIn("recomputed", text)
 
     def test_perplexity_refuses_windows_that_cannot_be(self):
         place = ["perplexity", "--model", self.model, "--docs", self.docs]

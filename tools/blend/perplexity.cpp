@@ -1,6 +1,6 @@
 // blend perplexity: what truncation costs. A text longer than the window is read to its end, the
 // oldest rows dropped whenever the window is full; the remaining rows are moved to their new
-// positions (blend_fusion_erase), or computed again, and the two are compared token by token.
+// positions (blend_fusion_erase), or recomputed, and the two are compared token by token.
 #include <chrono>
 #include <cmath>
 #include <iostream>
@@ -110,7 +110,7 @@ void print_table(const Window& window, size_t n_documents, size_t n_short, const
       n_documents, n_short, window.rows, window.drop, window.keep, anew.nll.size(),
       static_cast<unsigned long long>(anew.n_truncations));
   Table table({"rows that are left", "perplexity", "difference", "nats/token", "ms/truncation"});
-  for (const auto& [name, score] : {std::pair{"computed anew", &anew}, {"turned", &turned}}) {
+  for (const auto& [name, score] : {std::pair{"recomputed", &anew}, {"turned", &turned}}) {
     const double ms = static_cast<double>(score->truncate_ns) / 1e6;
     table.add({name, format("%.4f", score->perplexity()),
                format("%+.4f", score->perplexity() - anew.perplexity()),
@@ -173,7 +173,7 @@ void run(const PerplexityOptions& options) {
 void register_perplexity(CLI::App& app) {
   auto options = std::make_shared<PerplexityOptions>();
   CLI::App* command = app.add_subcommand(
-      "perplexity", "What truncation costs: dropping the oldest rows, against computing again");
+      "perplexity", "What truncation costs: dropping the oldest rows, against recomputing");
   add_model(*command, options->model);
   command->add_option("--docs", options->docs, "Texts: files, or directories of .txt and .md")
       ->required()
