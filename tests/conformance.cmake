@@ -73,6 +73,7 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/stop.c
   ${BLEND_CAPI_DIR}/storm.c
   ${BLEND_CAPI_DIR}/structs.c
+  ${BLEND_CAPI_DIR}/texts.c
   ${BLEND_CAPI_DIR}/trust.c)
 # Its C files have static names in common.
 set_target_properties(capi_test PROPERTIES UNITY_BUILD OFF)

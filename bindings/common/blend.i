@@ -24,6 +24,8 @@
 %newobject blend_shim::Profile::open;
 %newobject blend_shim::Machine::open;
 %newobject blend_shim::Fusion::fuse;
+%newobject blend_shim::Fusion::fuse_texts;
+%newobject blend_shim::Fusion::fuse_messages;
 %newobject blend_shim::Fusion::restore;
 %newobject blend_shim::Fusion::fork;
 %newobject blend_shim::Fusion::generate;
@@ -39,6 +41,7 @@
 %include "shim/context.h"
 %include "shim/store.h"
 %include "shim/prompt.h"
+%include "shim/text.h"
 %include "shim/model.h"
 %include "shim/profile.h"
 %include "shim/fusion.h"

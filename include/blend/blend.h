@@ -68,6 +68,7 @@
 #include "blend/fuse.h"       /* chunks out of it, into one KV cache */
 #include "blend/generate.h"   /* logits, decode, generate */
 #include "blend/session.h"    /* fork, make exact, further turns, save, restore, edit */
+#include "blend/text.h"       /* documents and a question in, a fusion out: begin here */
 #include "blend/chat.h"       /* conversations and documents, by the model's template */
 #include "blend/batch.h"      /* several prompts at once */
 #include "blend/profile.h"    /* calibrate and verify a model */

@@ -8,9 +8,7 @@
 //   blendpp::Context ctx;
 //   blendpp::Model model(ctx, "model.gguf");
 //   blendpp::Store store(ctx, "store");
-//   blendpp::Prompt prompt;
-//   prompt.chunk(model.tokenize("...")).question(model.tokenize("Question: ...\nAnswer:"));
-//   blendpp::Fusion fusion(model, &store, prompt);
+//   blendpp::Fusion fusion(model, &store, {"A document.", "Another."}, "Who signs?");
 //   fusion.generate({}, [](int32_t, std::string_view text) { std::cout << text; return true; });
 //
 // Threads: as in blend.h. A const member function may run concurrently with any other on the same
@@ -221,6 +219,19 @@ Options with_progress(const Options& options, const ProgressFn& fn, Guarded<Prog
   return copy;
 }
 
+// Texts as C has them.
+inline const char* c_string(const std::string& text, const std::string& what) {
+  if (text.find('\0') == std::string::npos) return text.c_str();
+  throw Error(BLEND_E_INVALID_ARGUMENT, 0, what + " has a NUL in it, which no text has");
+}
+inline std::vector<const char*> c_strings(const std::vector<std::string>& documents) {
+  std::vector<const char*> out;
+  for (const std::string& document : documents) {
+    out.push_back(c_string(document, "document " + std::to_string(out.size())));
+  }
+  return out;
+}
+
 // Closes a handle and keeps the event callback until then: background writes of a store, or a
 // context kept alive by its models, may still send events while the handle closes.
 template <typename T, void (*Close)(T*)>
@@ -283,6 +294,7 @@ struct ModelOptions : detail::Initialised<blend_model_options, blend_model_optio
 };
 using FilterOptions = detail::Initialised<blend_filter_options, blend_filter_options_init>;
 using ChatOptions = detail::Initialised<blend_chat_options, blend_chat_options_init>;
+using TextOptions = detail::Initialised<blend_text_options, blend_text_options_init>;
 struct PrecomputeOptions : detail::Initialised<blend_precompute_options, blend_precompute_options_init> {
   ProgressFn on_progress;
 };
@@ -760,6 +772,23 @@ class Model {
     return outcome.check(blend_precompute_corpus(get(), store.get(), list.data(), list.size(),
                                                  &copy, outcome.out())) != BLEND_EXISTS;
   }
+  // Stores documents for prompts that are made of them as text (blend_precompute_texts). False: all
+  // of it was there.
+  bool precompute_texts(const Store& store, const std::vector<std::string>& documents,
+                        const TextOptions& texts = TextOptions(),
+                        const CorpusOptions& options = CorpusOptions()) const {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    detail::Guarded<CorpusRecordFn> records{options.on_record, outcome};
+    CorpusOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    if (options.on_record) {
+      static_cast<blend_corpus_options&>(copy).on_record = &detail::on_corpus_record;
+      copy.record_user = &records;
+    }
+    const std::vector<const char*> list = detail::c_strings(documents);
+    return outcome.check(blend_precompute_texts(get(), store.get(), list.data(), list.size(),
+                                                &texts, &copy, outcome.out())) != BLEND_EXISTS;
+  }
   // Prefills one chunk and stores it; on disk when it returns.
   Precomputed precompute(const Store& store, const Tokens& tokens,
                          const PrecomputeOptions& options = PrecomputeOptions()) const {
@@ -956,30 +985,12 @@ struct Chat {
   std::string text;
 };
 
-inline Chat render_chat(const Model& model, const std::vector<ChatMessage>& messages,
-                        const std::vector<ChatDocument>& documents = {},
-                        const ChatOptions& options = ChatOptions()) {
-  std::vector<blend_chat_message> turns(messages.size());
-  for (size_t i = 0; i < turns.size(); ++i) {
-    turns[i].struct_size = sizeof turns[i];
-    turns[i].role = messages[i].role.c_str();
-    turns[i].content = messages[i].content.data();
-    turns[i].content_bytes = messages[i].content.size();
-  }
-  std::vector<blend_chat_document> given(documents.size());
-  for (size_t i = 0; i < given.size(); ++i) {
-    const ChatDocument& document = documents[i];
-    given[i].struct_size = sizeof given[i];
-    given[i].title = document.title.c_str();
-    given[i].text = document.by_id ? nullptr : document.text.data();
-    given[i].text_bytes = document.by_id ? 0 : document.text.size();
-    given[i].id = document.by_id ? &document.id : nullptr;
-  }
-  detail::Outcome outcome;
-  blend_chat* raw = nullptr;
-  outcome.check(blend_chat_render(&raw, model.get(), turns.data(), turns.size(), given.data(),
-                                  given.size(), &options, outcome.out()));
-  const detail::Handle<blend_chat, blend_chat_close> handle(raw, {nullptr});
+namespace detail {
+
+// Copies what was rendered, and closes it.
+inline Chat taken_chat(blend_chat* raw) {
+  const Handle<blend_chat, blend_chat_close> handle(raw, {nullptr});
+  Outcome outcome;
   const blend_segment* segments = nullptr;
   const char* text = nullptr;
   size_t n = 0;
@@ -996,6 +1007,52 @@ inline Chat render_chat(const Model& model, const std::vector<ChatMessage>& mess
   outcome.check(blend_chat_get_text(raw, &text, &n, outcome.out()));
   chat.text.assign(text, n);
   return chat;
+}
+
+// Messages as C has them; they must outlive what is made.
+inline std::vector<blend_chat_message> c_messages(const std::vector<ChatMessage>& messages) {
+  std::vector<blend_chat_message> turns(messages.size());
+  for (size_t i = 0; i < turns.size(); ++i) {
+    turns[i].struct_size = sizeof turns[i];
+    turns[i].role = messages[i].role.c_str();
+    turns[i].content = messages[i].content.data();
+    turns[i].content_bytes = messages[i].content.size();
+  }
+  return turns;
+}
+
+}  // namespace detail
+
+inline Chat render_chat(const Model& model, const std::vector<ChatMessage>& messages,
+                        const std::vector<ChatDocument>& documents = {},
+                        const ChatOptions& options = ChatOptions()) {
+  const std::vector<blend_chat_message> turns = detail::c_messages(messages);
+  std::vector<blend_chat_document> given(documents.size());
+  for (size_t i = 0; i < given.size(); ++i) {
+    const ChatDocument& document = documents[i];
+    given[i].struct_size = sizeof given[i];
+    given[i].title = document.title.c_str();
+    given[i].text = document.by_id ? nullptr : document.text.data();
+    given[i].text_bytes = document.by_id ? 0 : document.text.size();
+    given[i].id = document.by_id ? &document.id : nullptr;
+  }
+  detail::Outcome outcome;
+  blend_chat* raw = nullptr;
+  outcome.check(blend_chat_render(&raw, model.get(), turns.data(), turns.size(), given.data(),
+                                  given.size(), &options, outcome.out()));
+  return detail::taken_chat(raw);
+}
+
+// Documents and a question as blend_fuse_texts puts them; see blend_chat_render_texts.
+inline Chat render_texts(const Model& model, const std::vector<std::string>& documents,
+                         const std::string& question, const TextOptions& options = TextOptions()) {
+  const std::vector<const char*> list = detail::c_strings(documents);
+  detail::Outcome outcome;
+  blend_chat* raw = nullptr;
+  outcome.check(blend_chat_render_texts(&raw, model.get(), list.data(), list.size(),
+                                        detail::c_string(question, "the question"), &options,
+                                        outcome.out()));
+  return detail::taken_chat(raw);
 }
 
 // What calibration found out about one model. Immutable, thread-safe; must be open as long as
@@ -1138,6 +1195,38 @@ class Fusion {
     with_arguments(prompt, options, [&](const auto& segments, const auto& o, auto& outcome) {
       outcome.check(blend_fuse(&raw, model.get(), store == nullptr ? nullptr : store->get(),
                                segments.data(), segments.size(), &o, outcome.out()));
+    });
+    handle_ = {raw, {model.events()}};
+  }
+  // Of documents and a question as text; see blend_fuse_texts. `store` may be null: all is
+  // computed. `options` in the place of the member `fuse` of `texts`.
+  Fusion(const Model& model, const Store* store, const std::vector<std::string>& documents,
+         const std::string& question, const TextOptions& texts = TextOptions(),
+         const FuseOptions& options = FuseOptions()) {
+    const std::vector<const char*> list = detail::c_strings(documents);
+    const char* const asked = detail::c_string(question, "the question");
+    blend_fusion* raw = nullptr;
+    with_options(options, [&](const auto& o, auto& outcome) {
+      TextOptions copy = texts;
+      copy.fuse = &o;
+      outcome.check(blend_fuse_texts(&raw, model.get(), store == nullptr ? nullptr : store->get(),
+                                     list.data(), list.size(), asked, &copy, outcome.out()));
+    });
+    handle_ = {raw, {model.events()}};
+  }
+  // The same of a conversation; see blend_fuse_messages.
+  Fusion(const Model& model, const Store* store, const std::vector<ChatMessage>& messages,
+         const std::vector<std::string>& documents, const TextOptions& texts = TextOptions(),
+         const FuseOptions& options = FuseOptions()) {
+    const std::vector<const char*> list = detail::c_strings(documents);
+    const std::vector<blend_chat_message> turns = detail::c_messages(messages);
+    blend_fusion* raw = nullptr;
+    with_options(options, [&](const auto& o, auto& outcome) {
+      TextOptions copy = texts;
+      copy.fuse = &o;
+      outcome.check(blend_fuse_messages(
+          &raw, model.get(), store == nullptr ? nullptr : store->get(), turns.data(), turns.size(),
+          list.data(), list.size(), &copy, outcome.out()));
     });
     handle_ = {raw, {model.events()}};
   }
@@ -1323,6 +1412,12 @@ class Fusion {
   // Calls `call(segments, options, outcome)` with the callbacks of `options` guarded.
   template <typename Call>
   static void with_arguments(const Prompt& prompt, const FuseOptions& options, Call call) {
+    with_options(options,
+                 [&](const auto& copy, auto& outcome) { call(prompt.segments(), copy, outcome); });
+  }
+  // The same without segments.
+  template <typename Call>
+  static void with_options(const FuseOptions& options, Call call) {
     detail::Outcome outcome;
     detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
     FuseOptions copy = detail::with_progress(options, options.on_progress, guarded);
@@ -1332,7 +1427,7 @@ class Fusion {
       copy.selection.score_user = &guarded_score;
     }
     detail::point_to_selection(copy);
-    call(prompt.segments(), copy, outcome);
+    call(copy, outcome);
   }
 
   detail::Handle<blend_fusion, blend_fusion_close> handle_;

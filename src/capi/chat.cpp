@@ -1,38 +1,15 @@
 #include <ctime>
 
+#include "capi/chat_handle.h"
 #include "capi/error.h"
 #include "capi/handles.h"
-#include "capi/structs.h"
-#include "chat/prompt.h"
 
 using blend::Result;
 using blend::Status;
 
-struct blend_chat {
-  blend::chat::Prompt prompt;
-  std::vector<blend_chunk_id> ids;  // [documents]
-  std::vector<blend_segment> segments;
-};
-
 namespace {
 
-constexpr size_t kMostParts = size_t{1} << 20;
-
-// The elements of a versioned array.
-template <typename T>
-Result<std::vector<T>> read_array(const T* array, size_t n, const char* name) {
-  if (n > kMostParts) {
-    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "%zu %ss are more than any chat has", n,
-                             name);
-  }
-  BLEND_RETURN_IF_ERROR(blend::capi::check_elements(array, n, name));
-  std::vector<T> out(n);
-  for (size_t i = 0; i < n; ++i) {
-    const Status status = blend::capi::read_struct(blend::capi::element(array, i), out[i]);
-    if (!status.is_ok()) return status.with_context(std::string(name) + " " + std::to_string(i));
-  }
-  return out;
-}
+using blend::capi::read_array;
 
 Status wrong(const char* name, size_t i, const char* what) {
   return blend::make_error(BLEND_E_INVALID_ARGUMENT, "%s %zu: %s", name, i, what);
@@ -75,6 +52,21 @@ Result<std::vector<blend::chat::Document>> read_documents(const blend_chat_docum
 }
 
 }  // namespace
+
+void blend_chat::show_segments() {
+  for (const blend::chat::Segment& s : prompt.segments) {
+    blend_segment segment{};
+    segment.struct_size = sizeof segment;
+    segment.kind = s.kind;
+    if (s.stored != SIZE_MAX) {
+      segment.id = &ids[s.stored];
+    } else {
+      segment.tokens = s.tokens.data();
+      segment.n_tokens = s.tokens.size();
+    }
+    segments.push_back(segment);
+  }
+}
 
 extern "C" {
 
@@ -121,18 +113,7 @@ int32_t blend_chat_render(blend_chat** out, const blend_model* model,
     how.now = o.now_s != 0 ? static_cast<int64_t>(o.now_s) : static_cast<int64_t>(time(nullptr));
     BLEND_ASSIGN(chat->prompt,
                  blend::chat::make_prompt(parsed, loaded->tokenizer(), turns, given, how));
-    for (const blend::chat::Segment& s : chat->prompt.segments) {
-      blend_segment segment{};
-      segment.struct_size = sizeof segment;
-      segment.kind = s.kind;
-      if (s.stored != SIZE_MAX) {
-        segment.id = &chat->ids[s.stored];
-      } else {
-        segment.tokens = s.tokens.data();
-        segment.n_tokens = s.tokens.size();
-      }
-      chat->segments.push_back(segment);
-    }
+    chat->show_segments();
     *out = chat.release();
     return Status::ok();
   });

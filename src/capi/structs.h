@@ -30,6 +30,7 @@ struct FirstRelease;
 BLEND_FIRST_RELEASE(blend_chat_document, 40);
 BLEND_FIRST_RELEASE(blend_chat_message, 32);
 BLEND_FIRST_RELEASE(blend_chat_options, 40);
+BLEND_FIRST_RELEASE(blend_text_options, 80);
 BLEND_FIRST_RELEASE(blend_ctx_options, 48);
 BLEND_FIRST_RELEASE(blend_model_options, 40);
 BLEND_FIRST_RELEASE(blend_model_info, 152);

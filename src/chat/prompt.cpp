@@ -180,6 +180,20 @@ Status check_documents(const Text& text, const std::vector<Part>& parts,
   return Status::ok();
 }
 
+// Whether all that stands before the first document is the same in many prompts.
+bool begins_stable(const Text& text, const std::vector<Part>& parts) {
+  const auto document = std::find_if(parts.begin(), parts.end(),
+                                     [](const Part& part) { return part.document != SIZE_MAX; });
+  if (document == parts.end()) return true;
+  size_t begin = 0;
+  for (const Text::Run& run : text.runs()) {
+    if (begin >= document->begin) break;
+    if (run.origin >= kMessage) return false;
+    begin = run.end;
+  }
+  return true;
+}
+
 // How many of a part's first tokens are the same in many prompts: up to the last control token that
 // stands before what is not.
 size_t stable_tokens(const Text& text, const Part& part, const TextMarks& marks,
@@ -232,6 +246,7 @@ Result<Prompt> make_prompt(const Template& source, const Tokenizer& tokenizer,
   BLEND_RETURN_IF_ERROR(check_documents(text, parts, documents));
   Prompt out;
   out.text = text.bytes();
+  out.stable_head = begins_stable(text, parts);
   for (size_t i = 0; i < parts.size(); ++i) {
     BLEND_RETURN_IF_ERROR(watch.check());
     const Part& part = parts[i];

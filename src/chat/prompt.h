@@ -40,6 +40,8 @@ struct Segment {
 struct Prompt {
   std::string text;  // as rendered; a stored document is an object replacement character
   std::vector<Segment> segments;
+  // Before the first document stands no text of the host but what is the same in many prompts.
+  bool stable_head = true;
 };
 
 // The template's own control tokens are recognized, those in the host's texts are text. A document

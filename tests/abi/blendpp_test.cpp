@@ -46,6 +46,45 @@ static_assert(std::is_nothrow_move_constructible_v<blendpp::Fusion>);
 static_assert(std::is_nothrow_move_constructible_v<blendpp::Plan>);
 static_assert(std::is_nothrow_move_assignable_v<blendpp::Store>);
 
+TEST_F(BlendppTest, FusesDocumentsAndAQuestion) {
+  const std::vector<std::string> documents = {"one two three four", " five six\n"};
+  blendpp::TextOptions texts;
+  texts.system = "be brief";
+  blendpp::CorpusOptions corpus;
+  size_t records = 0;
+  corpus.on_record = [&](const blend_corpus_record&) { return ++records > 0; };
+  EXPECT_TRUE(model.precompute_texts(store, documents, texts, corpus));
+  EXPECT_EQ(records, 2u);
+  EXPECT_FALSE(model.precompute_texts(store, documents, texts));
+  corpus.on_record = [](const blend_corpus_record&) -> bool { throw Surprise("in a record"); };
+  EXPECT_THROW(model.precompute_texts(store, documents, texts, corpus), Surprise);
+
+  blendpp::FuseOptions options;
+  options.on_miss = BLEND_MISS_FAIL;
+  size_t layers = 0;
+  options.on_progress = [&](uint64_t, uint64_t) { return ++layers > 0; };
+  const blendpp::Fusion fusion(model, &store, documents, "and then", texts, options);
+  EXPECT_EQ(fusion.info().n_hits, 3u);
+  EXPECT_GT(layers, 0u);
+  const blendpp::Chat chat = blendpp::render_texts(model, documents, "and then", texts);
+  EXPECT_EQ(fusion.info().n_rows, chat.prompt.n_tokens());
+  EXPECT_EQ(chat.text, "be brief\none two three four\nfive six\nQuestion: and then\nAnswer:");
+  EXPECT_EQ(blendpp::Fusion(model, nullptr, {"one", "two"}, "and then").info().n_segments, 4u);
+
+  texts.template_source = "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}";
+  const std::vector<blendpp::ChatMessage> turns = {
+      {"user", "a"}, {"assistant", "b"}, {"user", "c"}};
+  const blendpp::Fusion told(model, nullptr, turns, documents, texts);
+  EXPECT_EQ(told.info().n_misses, 2u);
+  try {
+    const blendpp::Fusion none(model, nullptr, {"one", std::string("two\0three", 9)}, "and then");
+    FAIL();
+  } catch (const blendpp::Error& error) {
+    EXPECT_EQ(error.code(), BLEND_E_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(error.what()).find("document 1 has a NUL"), std::string::npos);
+  }
+}
+
 TEST_F(BlendppTest, PrecomputesFusesAndGenerates) {
   const blendpp::Tokens chunk = model.tokenize("one two three four");
   const blendpp::Tokens head = prompt().head();

@@ -113,6 +113,12 @@ void close_world(world* w);
   X(chat_is_cancelled)                   \
   X(chat_fits_a_small_stack)             \
   X(chat_is_fused)                       \
+  X(texts_without_a_template)            \
+  X(texts_by_a_template)                 \
+  X(texts_of_a_conversation)             \
+  X(texts_stored_are_found)              \
+  X(texts_arguments)                     \
+  X(texts_of_users)                      \
   X(version_and_codes)                   \
   X(structs_init)                        \
   X(structs_size)                        \

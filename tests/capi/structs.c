@@ -72,7 +72,8 @@ static void check_init(const char* name, init_fn init, size_t size, size_t first
   X(blend_machine_options) \
   X(blend_advise_options) \
   X(blend_calibrate_options) \
-  X(blend_verify_options)
+  X(blend_verify_options) \
+  X(blend_text_options)
 /* clang-format on */
 #define THUNK(type) \
   static int32_t init_##type(void* p, size_t n) { return type##_init((type*)p, n); }
@@ -160,6 +161,9 @@ void structs_size(const fixture* f) {
               blend_precompute(w.model, w.store, more, 12, o, NULL, &err), (void)0);
   CHECK_SIZES(blend_fuse_options, sizeof(blend_fuse_options), blend_fuse_options_init,
               blend_fuse(&fusion, w.model, w.store, &s, 1, o, &err), (void)0);
+  blend_fusion_close(fusion);
+  CHECK_SIZES(blend_text_options, sizeof(blend_text_options), blend_text_options_init,
+              blend_fuse_texts(&fusion, w.model, NULL, NULL, 0, "a", o, &err), (void)0);
   REQUIRE(fusion != NULL);
   CHECK_INFO(blend_store_stat, sizeof(blend_store_stat), blend_store_get_stat(w.store, o, &err));
   CHECK_INFO(blend_store_report, sizeof(blend_store_report), blend_store_get_report(w.store, o, &err));

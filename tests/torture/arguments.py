@@ -106,6 +106,10 @@ class Arguments:
             return None
         if kind.endswith("_fn"):
             return self.callback(kind)
+        if kind == "char *const" or kind == "char" and stars == 2:  # texts; or room for one
+            some = self.rng.random() < 0.2
+            return self.at((c.c_void_p * MOST)(*(None if some and self.rng.random() < 0.5 else self.text(name)
+                                                 for _ in range(MOST))))
         if stars == 2:
             return self.at((c.c_void_p * MOST)())
         if kind in HANDLES:

@@ -144,11 +144,12 @@ def documentation(meaning, struct, rest):
 
 
 def sets(meaning, struct, rest):
-    """Sets what was given in `options`; OBJECT: whose members the arguments are, if not variables. Written
-    out: a fuse of few rows takes a millisecond and leaves nothing of this in the processor's caches, so every
-    call that is not made counts."""
+    """Sets what was given in `options`; OBJECT: whose members the arguments are, if not variables; "but A B"
+    leaves some out. Written out: a fuse of few rows takes a millisecond and leaves nothing of this in the
+    processor's caches, so every call that is not made counts."""
     made = []
-    for value in meaning.options(struct):
+    but, rest = (rest, "") if rest.startswith("but ") else ("", rest)
+    for value in options(meaning, struct, but):
         name = f"{rest}.{argument(value)}" if rest else argument(value)
         test, to = f"{name} is not None", name
         if value.kind == "flag":

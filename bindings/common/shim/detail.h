@@ -170,6 +170,10 @@ struct FuseArguments {
   std::vector<blend_policy_term> terms;
 };
 
+// Corpus options as a C struct, which points into `options` and writes what becomes of each text to
+// `made`.
+blendpp::CorpusOptions corpus_arguments(const CorpusOptions& options, CorpusRecords& made);
+
 Measurement measurement_line(const blend_measurement& c);
 
 // Counts the calls that read or change an object, so that a change has it alone. Never waits.

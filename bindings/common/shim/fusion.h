@@ -111,6 +111,13 @@ class Fusion {
   // Null on failure.
   static Fusion* fuse(const Model& model, const Store& store, const Prompt& prompt,
                       const FuseOptions& options, Outcome& out) noexcept;
+  // Of the question, or of the messages, of `texts`.
+  static Fusion* fuse_texts(const Model& model, const Store& store, const Texts& texts,
+                            const TextOptions& how, const FuseOptions& options,
+                            Outcome& out) noexcept;
+  static Fusion* fuse_messages(const Model& model, const Store& store, const Texts& texts,
+                               const TextOptions& how, const FuseOptions& options,
+                               Outcome& out) noexcept;
   static Fusion* restore(const Model& model, const Store& store, const std::string& id,
                          const std::string& tenant, uint32_t reserve_tokens, const Cancel& cancel,
                          Outcome& out) noexcept;

@@ -115,6 +115,21 @@ const blendpp::Store& need(const std::shared_ptr<blendpp::Store>& store) {
 
 }  // namespace
 
+blendpp::CorpusOptions corpus_arguments(const CorpusOptions& options, CorpusRecords& made) {
+  require_complete(options);
+  blendpp::CorpusOptions c;
+  give(c, options);
+  c.chunk_prefix = options.chunk_prefix_.data();
+  c.n_chunk_prefix = options.chunk_prefix_.size();
+  c.on_progress = progress_of(options);
+  c.cancel = raw(options.cancel_);
+  c.on_record = [&made](const blend_corpus_record& r) {
+    made.records_.push_back({blendpp::ChunkId(r.id).hex(), r.existed != 0, r.n_contexts});
+    return true;
+  };
+  return c;
+}
+
 blendpp::KvView kv_view(const KvView& view, uint64_t rows, uint32_t n_kv_heads, uint32_t head_dim,
                         const char* what) {
   const KvView& s = view;
@@ -213,7 +228,6 @@ CorpusRecords Model::precompute_corpus(const Store& store, const Corpus& corpus,
                                        const CorpusOptions& options, Outcome& out) const noexcept {
   return guarded(out, [&] {
     require_complete(corpus);
-    require_complete(options);
     const auto opened = store.get();
     std::vector<blendpp::CorpusChunk> chunks(corpus.size());
     for (size_t i = 0; i < chunks.size(); ++i) {
@@ -222,17 +236,8 @@ CorpusRecords Model::precompute_corpus(const Store& store, const Corpus& corpus,
       if (s.has_label) chunks[i].label = s.label;
       if (s.has_tags) chunks[i].tags = s.tags;
     }
-    blendpp::CorpusOptions c;
-    give(c, options);
-    c.chunk_prefix = options.chunk_prefix_.data();
-    c.n_chunk_prefix = options.chunk_prefix_.size();
-    c.on_progress = progress_of(options);
-    c.cancel = raw(options.cancel_);
     CorpusRecords made;
-    c.on_record = [&made](const blend_corpus_record& r) {
-      made.records_.push_back({blendpp::ChunkId(r.id).hex(), r.existed != 0, r.n_contexts});
-      return true;
-    };
+    const blendpp::CorpusOptions c = corpus_arguments(options, made);
     slot_->get()->precompute_corpus(need(opened), chunks, c);
     return made;
   });

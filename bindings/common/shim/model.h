@@ -4,6 +4,7 @@
 
 #include "prompt.h"
 #include "store.h"
+#include "text.h"
 #include "view.h"
 
 namespace blendpp {
@@ -162,6 +163,12 @@ class Model {
                     const PrecomputeOptions& options, Outcome& out) const noexcept;
   CorpusRecords precompute_corpus(const Store& store, const Corpus& corpus,
                                   const CorpusOptions& options, Outcome& out) const noexcept;
+  // Texts and how they are put; see blend_chat_render_texts and blend_precompute_texts. No chunk
+  // prefix of `corpus`: the head of the prompts.
+  Prompt text_prompt(const Texts& texts, const TextOptions& options, const Cancel& cancel,
+                     Outcome& out) const noexcept;
+  CorpusRecords precompute_texts(const Store& store, const Texts& texts, const TextOptions& options,
+                                 const CorpusOptions& corpus, Outcome& out) const noexcept;
   // existed: whether the store holds it; the id is given either way.
   Stored find(const Store& store, const int32_t* tokens, size_t n_tokens,
               const PrecomputeOptions& options, Outcome& out) const noexcept;

@@ -12,6 +12,7 @@
 #include "profile.h"
 #include "prompt.h"
 #include "store.h"
+#include "text.h"
 #include "view.h"
 
 #endif

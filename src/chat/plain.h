@@ -1,0 +1,29 @@
+// Documents and a question without a chat template: plain text, tokenized into segments.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat/prompt.h"
+
+namespace blend::chat {
+
+struct PlainOptions {
+  std::string_view system;
+  std::string_view question_template;  // with {question} in it; "": the default
+  bool special = false;  // control tokens of the two above are recognized, never those of others
+  const CancelToken* cancel = nullptr;
+};
+
+// A question in its template: {question}, as often as it is there. INVALID_ARGUMENT where it is
+// not.
+Result<std::string> put_question(std::string_view question_template, std::string_view question);
+
+// BOS, if the model expects it, and the system text are PREFIX, each document is a CHUNK, the
+// question in its template is QUESTION. Each is tokenized by itself.
+Result<Prompt> make_plain_prompt(const Tokenizer& tokenizer,
+                                 const std::vector<std::string>& documents,
+                                 std::string_view question, const PlainOptions& options);
+
+}  // namespace blend::chat
