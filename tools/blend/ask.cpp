@@ -15,7 +15,6 @@
 #include "policy_spec.h"
 #include "printable.h"
 #include "progress.h"
-#include "question.h"
 #include "report.h"
 #include "table.h"
 
@@ -83,16 +82,13 @@ double ratio_of(const AskOptions& options) {
 
 blendpp::Prompt make_prompt(const blendpp::Model& model, const Corpus& corpus,
                             const AskOptions& options, const std::string& question) {
+  std::vector<std::string> documents;
+  for (const Chunk& chunk : corpus.chunks) documents.emplace_back(chunk.text);
   if (options.chat.wanted) {
-    std::vector<std::string> documents;
-    for (const Chunk& chunk : corpus.chunks) documents.emplace_back(chunk.text);
     return chat_prompt(model, options.chat, options.corpus.system, documents, question);
   }
-  blendpp::Prompt prompt;
-  if (!corpus.prefix.empty()) prompt.prefix(corpus.prefix);
-  for (const Chunk& chunk : corpus.chunks) prompt.chunk(chunk.tokens);
-  prompt.question(question_tokens(model, options.question_template, question, options.special));
-  return prompt;
+  return plain_prompt(model, options.corpus.system, documents, options.question_template, question,
+                      options.special);
 }
 
 void check_length(const blendpp::Model& model, const Corpus& corpus,

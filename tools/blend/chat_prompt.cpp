@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "choices.h"
 #include "command.h"
 #include "documents.h"
 #include "interrupt.h"
@@ -64,6 +65,24 @@ blendpp::Prompt chat_prompt(const blendpp::Model& model, const ChatChoice& chat,
   messages.push_back({"user", question});
   const std::vector<blendpp::ChatDocument> given(documents.begin(), documents.end());
   return blendpp::render_chat(model, messages, given, options).prompt;
+}
+
+blendpp::Prompt plain_prompt(const blendpp::Model& model, const std::string& system,
+                             const std::vector<std::string>& documents,
+                             const std::string& question_template, const std::string& question,
+                             bool special) {
+  const std::string put = unescaped(question_template);
+  blendpp::TextOptions options;
+  options.flags = BLEND_TEXT_PLAIN | BLEND_TEXT_VERBATIM | (special ? BLEND_TEXT_SPECIAL : 0u);
+  options.system = system.c_str();
+  options.question_template = put.c_str();
+  options.cancel = interrupt_token();
+  return blendpp::render_texts(model, documents, question, options).prompt;
+}
+
+blendpp::Tokens plain_head(const blendpp::Model& model, const std::string& system, bool special) {
+  // Any document and question will do.
+  return plain_prompt(model, system, {"x"}, kDefaultQuestionTemplate, "x", special).head();
 }
 
 }  // namespace blend_cli

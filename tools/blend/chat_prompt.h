@@ -1,4 +1,4 @@
-// A question and documents put by the model's chat template: --chat.
+// A question and documents put by the model's chat template (--chat), or without it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -24,5 +24,15 @@ blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_
 blendpp::Prompt chat_prompt(const blendpp::Model& model, const ChatChoice& chat,
                             const std::string& system, const std::vector<std::string>& documents,
                             const std::string& question);
+
+// Without a template: BOS and the system text (PREFIX), the documents (CHUNK), and the question put
+// into its template (QUESTION), each tokenized by itself. `special`: control tokens of the system
+// text and of the template are recognized, those in the question are not.
+blendpp::Prompt plain_prompt(const blendpp::Model& model, const std::string& system,
+                             const std::vector<std::string>& documents,
+                             const std::string& question_template, const std::string& question,
+                             bool special);
+// Of that what stands before the documents.
+blendpp::Tokens plain_head(const blendpp::Model& model, const std::string& system, bool special);
 
 }  // namespace blend_cli

@@ -1,5 +1,6 @@
 #include "corpus.h"
 
+#include "chat_prompt.h"
 #include "command.h"
 
 namespace blend_cli {
@@ -118,15 +119,7 @@ Corpus make_corpus(const blendpp::Model& model, const CorpusOptions& options, bo
     corpus.chunks = split_documents(corpus.documents, options.chunk_tokens,
                                     [&](std::string_view text) { return model.tokenize(text); });
   }
-  const bool add_bos = model.info().add_bos != 0;
-  if (!options.system.empty()) {
-    const bool ends_line = options.system.back() == '\n';
-    const uint32_t flags =
-        (add_bos ? BLEND_TOKENIZE_BOS : 0u) | (special ? BLEND_TOKENIZE_SPECIAL : 0u);
-    corpus.prefix = model.tokenize(options.system + (ends_line ? "" : "\n"), flags);
-  } else if (add_bos) {
-    corpus.prefix = {model.info().bos_token};
-  }
+  corpus.prefix = plain_head(model, options.system, special);
   if (options.chunk_prefix.empty()) corpus.profile = find_profile(model, options.profile);
   if (corpus.profile != nullptr) {
     corpus.chunk_prefix = corpus.profile->chunk_prefix();

@@ -2,7 +2,6 @@
 
 #include "choices.h"
 #include "command.h"
-#include "corpus.h"
 
 namespace blend_cli {
 
@@ -46,14 +45,7 @@ blendpp::Prompt make_prompt(const blendpp::Model& model, const PromptForm& form,
     return chat_prompt(model, form.chat, form.system, documents,
                        question_text(question_template, question));
   }
-  CorpusOptions options;
-  options.system = form.system;
-  const blendpp::Tokens head = make_corpus(model, options, form.special).prefix;
-  blendpp::Prompt prompt;
-  if (!head.empty()) prompt.prefix(head);
-  for (const std::string& document : documents) prompt.chunk(model.tokenize(document));
-  prompt.question(question_tokens(model, question_template, question, form.special));
-  return prompt;
+  return plain_prompt(model, form.system, documents, question_template, question, form.special);
 }
 
 Question make_question(const blendpp::Model& model, const Record& record, const PromptForm& form) {
@@ -79,28 +71,6 @@ Question make_question(const blendpp::Model& model, const Record& record, const 
                                        "is a chunk; give another with --chat-template");
   }
   return question;
-}
-
-blendpp::Tokens question_tokens(const blendpp::Model& model, const std::string& question_template,
-                                const std::string& question, bool special) {
-  if (!special) return model.tokenize(question_text(question_template, question));
-  constexpr std::string_view kPlace = "{question}";
-  blendpp::Tokens tokens;
-  bool first = true;
-  const auto append = [&](const std::string& text, uint32_t flags) {
-    if (text.empty()) return;
-    const blendpp::Tokens part = model.tokenize(text, flags | (first ? 0u : BLEND_TOKENIZE_RAW));
-    tokens.insert(tokens.end(), part.begin(), part.end());
-    first = false;
-  };
-  size_t begin = 0;
-  for (size_t at = 0; (at = question_template.find(kPlace, begin)) != std::string::npos;) {
-    append(unescaped(question_template.substr(begin, at - begin)), BLEND_TOKENIZE_SPECIAL);
-    append(question, 0);
-    begin = at + kPlace.size();
-  }
-  append(unescaped(question_template.substr(begin)), BLEND_TOKENIZE_SPECIAL);
-  return tokens;
 }
 
 }  // namespace blend_cli

@@ -42,10 +42,4 @@ struct Question {
 // Keeps a reference to `record`. Throws CommandError where the template changes every document.
 Question make_question(const blendpp::Model& model, const Record& record, const PromptForm& form);
 
-// The question put into the template, tokenized as one text. `special`: control tokens of the
-// template are recognized, those in the question are not, and the parts are tokenized by
-// themselves.
-blendpp::Tokens question_tokens(const blendpp::Model& model, const std::string& question_template,
-                                const std::string& question, bool special);
-
 }  // namespace blend_cli
