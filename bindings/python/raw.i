@@ -32,6 +32,9 @@
 %threadallow blend_shim::Model::chat;
 %threadallow blend_shim::Model::chat_text;
 %threadallow blend_shim::Model::precompute;
+%threadallow blend_shim::Model::precompute_corpus;
+%threadallow blend_shim::Model::text_prompt;
+%threadallow blend_shim::Model::precompute_texts;
 %threadallow blend_shim::Model::find;
 %threadallow blend_shim::Model::put_kv;
 %threadallow blend_shim::Model::close;
@@ -75,6 +78,8 @@
 %threadallow blend_shim::Profile::verify;
 %threadallow blend_shim::Machine::open;
 %threadallow blend_shim::Fusion::fuse;
+%threadallow blend_shim::Fusion::fuse_texts;
+%threadallow blend_shim::Fusion::fuse_messages;
 %threadallow blend_shim::Fusion::extend;
 %threadallow blend_shim::Fusion::fork;
 %threadallow blend_shim::Fusion::close;

@@ -13,7 +13,7 @@
 #define BLEND_TEXT_H
 
 #include "blend/chat.h"
-#include "blend/core.h"
+#include "blend/precompute.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -77,13 +77,7 @@ func (m *Model) Chat(ctx context.Context, messages []ChatMessage, documents []Ch
 	err := m.rendered(ctx, messages, documents, options, func(chat raw.Chat, r raw.ChatOptions, c *call) {
 		made := m.raw.Chat(chat, r, c.cancel, c.out)
 		defer raw.DeletePrompt(made)
-		for i := int64(0); i < made.Size(); i++ {
-			segment := Segment{Kind: SegmentKind(made.Kind(i)), ID: ChunkID(made.Chunk_id(i))}
-			if segment.ID == "" {
-				segment.Tokens = taken[int32](made.Tokens(i, c.out))
-			}
-			prompt = append(prompt, segment)
-		}
+		prompt = takenPrompt(made, c.out)
 	})
 	if err != nil {
 		return nil, err

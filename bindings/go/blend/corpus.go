@@ -18,7 +18,15 @@ type CorpusOptions struct {
 	Progress func(done, total int64) error
 }
 
-// CorpusChunk is one text of a corpus, with its label and tags.
+func (options *CorpusOptions) make() (CorpusOptions, raw.CorpusOptions) {
+	o := given(options)
+	r := raw.NewCorpusOptions()
+	//blend:set corpus_options
+	r.Set_chunk_prefix(o.ChunkPrefix)
+	return o, r
+}
+
+// CorpusChunk is one text of a corpus, with what it is called.
 type CorpusChunk struct {
 	Tokens []int32
 	Label  *string // by custom "document#part"; nil leaves the one that it has, "" removes it
@@ -45,11 +53,8 @@ func (m *Model) PrecomputeCorpus(ctx context.Context, s *Store, chunks []CorpusC
 	}
 	defer runtime.KeepAlive(m)
 	defer runtime.KeepAlive(s)
-	o := given(options)
-	r := raw.NewCorpusOptions()
+	o, r := options.make()
 	defer raw.DeleteCorpusOptions(r)
-	//blend:set corpus_options
-	r.Set_chunk_prefix(o.ChunkPrefix)
 	corpus := makeCorpus(chunks)
 	defer raw.DeleteCorpus(corpus)
 	c, err := begin(ctx, listen(listener{progress: o.Progress}))

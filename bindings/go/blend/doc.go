@@ -6,8 +6,8 @@
 //	ctx      -> Context    the compute threads; one a process is usual
 //	Context  -> Model      weights and tokenizer; immutable
 //	Context  -> Store      a directory of chunks, which processes may share
-//	Model.Precompute       a chunk into the store, once
-//	Model.Fuse             a Prompt into a Fusion
+//	Model.PrecomputeTexts  documents into the store, once
+//	Model.FuseTexts        documents and a question into a Fusion
 //	Fusion.Generate        the text that follows, a token at a time
 //
 // # Errors

@@ -175,7 +175,7 @@ func (m *Model) DefaultCheckLayers(ratio float64, first, n int) (layers []CheckL
 		return nil, invalid("%d check layers cannot be made", n)
 	}
 	err = m.call(func(r raw.Model, out raw.Outcome) {
-		made := r.Falling_check_layers(ratio, count(first), int64(n), out)
+		made := r.Default_check_layers(ratio, count(first), int64(n), out)
 		defer raw.DeleteCheckLayers(made)
 		for i := int64(0); i < made.Size(); i++ {
 			layers = append(layers, CheckLayer{Layer: int(made.Layer(i)), Ratio: made.Ratio(i)})

@@ -57,6 +57,18 @@ func (p Prompt) make() (raw.Prompt, error) {
 	return made, nil
 }
 
+// takenPrompt copies the segments of what the library made.
+func takenPrompt(made raw.Prompt, out raw.Outcome) (prompt Prompt) {
+	for i := int64(0); i < made.Size() && out.Code() >= 0; i++ {
+		segment := Segment{Kind: SegmentKind(made.Kind(i)), ID: ChunkID(made.Chunk_id(i))}
+		if segment.ID == "" {
+			segment.Tokens = taken[int32](made.Tokens(i, out))
+		}
+		prompt = append(prompt, segment)
+	}
+	return prompt
+}
+
 func makeSamples(samples []Prompt) (raw.Samples, error) {
 	made := raw.NewSamples()
 	for _, sample := range samples {

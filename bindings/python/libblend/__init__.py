@@ -5,8 +5,7 @@
     with libblend.Context() as ctx:
         model = libblend.Model(ctx, "model.gguf")
         store = libblend.Store(ctx, "store")
-        prompt = model.prompt().bos().chunk("A passage.").question("Question: ...\\nAnswer:")
-        fusion = model.fuse(store, prompt)
+        fusion = model.fuse_texts(store, ["A passage.", "Another."], "Who signs the invoices?")
         for token in fusion.generate():
             print(token.text, end="", flush=True)
 

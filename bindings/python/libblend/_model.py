@@ -276,6 +276,100 @@ class Model(Closable):
                 chat.add_document(document["text"], document.get("title", ""))
         return chat
 
+    def fuse_texts(self, store: Optional[Store], documents: "Iterable[Union[str, Mapping[str, str]]]",
+                   question: str, *,
+                   # blend:parameters text_options but tenant
+                   **fuse: "Unpack[FuseKeywords]") -> Fusion:
+        """Fuses documents and a question, all of them text: BOS, the chat template, tokens, chunks and what
+        they are looked for after are the library's. What :meth:`precompute_texts` stored is loaded; another
+        document is computed, and stored afterwards.
+
+        store: None: all is computed, nothing stored
+        documents: a str each, or {"text", "title"}: passages of a few hundred tokens. White space at their
+            ends does not count
+        # blend:documentation text_options but tenant
+        The others are those of :meth:`fuse`.
+
+        Raises InvalidArgumentError (names a document that has no text; or what the template says is wrong),
+        ContextLengthError (too many documents), FormatError and UnsupportedError (of the template), and
+        what :meth:`fuse` raises."""
+        options = raw.TextOptions()
+        # blend:set text_options but tenant
+        texts = self._texts(documents)
+        texts.set_question(question)
+        return self._fuse_texts(raw.Fusion.fuse_texts, store, texts, options, FuseArguments(**fuse))
+
+    def fuse_messages(self, store: Optional[Store], messages: "Iterable[Mapping[str, str]]",
+                      documents: "Iterable[Union[str, Mapping[str, str]]]" = (), *,
+                      # blend:parameters text_options but tenant question_template plain special
+                      **fuse: "Unpack[FuseKeywords]") -> Fusion:
+        """The same of a conversation, as the chat template puts it: `messages` of "role" and "content". Where the
+        template has no place for documents they stand before the last message of the role "user"; in
+        later turns too they are found after what :meth:`precompute_texts` stored them after.
+
+        system: a message before all others. The others are those of :meth:`fuse_texts`.
+
+        Raises NotFoundError (there is no chat template), and what :meth:`fuse_texts` raises."""
+        options = raw.TextOptions()
+        # blend:set text_options but tenant question_template plain special
+        texts = self._texts(documents)
+        for message in messages:
+            texts.add_message(message["role"], message["content"])
+        return self._fuse_texts(raw.Fusion.fuse_messages, store, texts, options, FuseArguments(**fuse))
+
+    def _fuse_texts(self, call: Any, store: Optional[Store], texts: Any, options: Any,
+                    arguments: FuseArguments) -> Fusion:
+        with watched(fuse_options(arguments), arguments.progress, arguments.cancel,
+                     arguments.score) as fuse:
+            return Fusion(call(self._raw, raw_store(store), texts, options, fuse))
+
+    def text_prompt(self, documents: "Iterable[Union[str, Mapping[str, str]]]", question: str, *,
+                    # blend:parameters text_options but tenant
+                    cancel: Optional[Cancel] = None) -> Prompt:
+        """The prompt of :meth:`fuse_texts`, for :meth:`fuse_batch`, :meth:`Fusion.extend` and :class:`Plan`."""
+        options = raw.TextOptions()
+        # blend:set text_options but tenant
+        texts = self._texts(documents)
+        texts.set_question(question)
+        return Prompt._of(self, self._raw.text_prompt(texts, options, raw_cancel(cancel)))
+
+    def precompute_texts(self, store: Store, documents: "Iterable[Union[str, Mapping[str, str]]]", *,
+                         # blend:parameters text_options but tenant question_template
+                         # blend:parameters corpus_options
+                         progress: Optional[Progress] = None,
+                         cancel: Optional[Cancel] = None) -> List[CorpusRecord]:
+        """Stores documents for :meth:`fuse_texts` and :meth:`fuse_messages`, so that they serve each other as
+        context (:meth:`precompute_corpus`). Give `system` and the template that prompts will have. A call that
+        was stopped goes on where it ended when it is made again.
+
+        documents: as in :meth:`fuse_texts`; a title becomes the chunk's label
+        # blend:documentation text_options but tenant question_template
+        # blend:documentation corpus_options
+        progress: chunks; head and contextual records are counted apart
+
+        Raises UnsupportedError where the template changes every document, and what :meth:`fuse_texts` and
+        :meth:`precompute` raise."""
+        options = raw.TextOptions()
+        # blend:set text_options but tenant question_template
+        texts, how = self._texts(documents), options
+        options = raw.CorpusOptions()
+        # blend:set corpus_options
+        with watched(options, progress, cancel):
+            made = self._raw.precompute_texts(store._raw, texts, how, options)
+        return [CorpusRecord(made.id(i), made.existed(i), made.n_contexts(i)) for i in range(made.size())]
+
+    @staticmethod
+    def _texts(documents: "Iterable[Union[str, Mapping[str, str]]]") -> Any:
+        if isinstance(documents, str):
+            raise TypeError("documents are a list of str, and this is one str")
+        texts = raw.Texts()
+        for document in documents:
+            if isinstance(document, str):
+                texts.add_document(document, "")
+            else:
+                texts.add_document(document["text"], document.get("title", ""))
+        return texts
+
     def fuse(self, store: Optional[Store], prompt: Prompt, **options: "Unpack[FuseKeywords]") -> Fusion:
         """Fuses a prompt into one KV cache and computes the logits of its last row.
 

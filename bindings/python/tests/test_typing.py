@@ -22,6 +22,11 @@ def ask(model: libblend.Model, store: libblend.Store, texts: List[str]) -> str:
         prompt.chunk(text)
     with model.fuse(store, prompt.question("Who?"), ratio=0.15, policy=libblend.Policy.HKVD) as fusion:
         return fusion.generate(max_tokens=8).text()
+
+def told(model: libblend.Model, store: libblend.Store, texts: List[str]) -> str:
+    model.precompute_texts(store, texts, system="Be brief.", contexts=2)
+    with model.fuse_texts(store, texts, "Who?", system="Be brief.", ratio=0.15, tenant="ada") as fusion:
+        return fusion.generate(max_tokens=8).text()
 """
 
 

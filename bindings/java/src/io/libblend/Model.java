@@ -103,6 +103,135 @@ public final class Model implements AutoCloseable {
     return Running.call(options.cancel, call -> raw.chatText(chat.raw, options.raw, call));
   }
 
+  // ---- Texts
+
+  /**
+   * Fuses documents and a question with the defaults.
+   *
+   * @param store of the documents; null: all is computed
+   * @param documents passages of a few hundred tokens each
+   * @param question of a user
+   * @return to be closed
+   */
+  public Fusion fuseTexts(Store store, List<String> documents, String question) {
+    return fuseTexts(store, Document.of(documents), question, new TextOptions(), new FuseOptions());
+  }
+
+  /**
+   * Fuses documents and a question, all of them text: BOS, the chat template, tokens, chunks and what they are
+   * looked for after are the library's. What {@link #precomputeTexts} stored is loaded; another document is
+   * computed, and stored afterwards.
+   *
+   * @param store of the documents; null: all is computed
+   * @param documents passages of a few hundred tokens each
+   * @param question of a user
+   * @param texts how they are put
+   * @param options how they are fused
+   * @return to be closed
+   * @throws InvalidArgumentException if a document has no text, which it names
+   * @throws ContextLengthException if there are too many documents
+   * @throws CancelledException by {@link Cancel}, or when this thread is interrupted
+   */
+  public Fusion fuseTexts(
+      Store store, List<Document> documents, String question, TextOptions texts, FuseOptions options) {
+    RawTexts given = Document.raw(documents);
+    try {
+      given.setQuestion(question);
+      return options.call(
+          new RawFuseOptions(options.raw),
+          call -> new Fusion(RawFusion.fuseTexts(raw, Store.raw(store), given, texts.raw, call)));
+    } finally {
+      given.delete();
+    }
+  }
+
+  /**
+   * One turn of a conversation.
+   *
+   * @param role as the chat template knows it: system, user, assistant
+   * @param content what was said
+   */
+  public record Message(String role, String content) {}
+
+  /**
+   * The same of a conversation, as the chat template puts it. Where that has no place for documents they stand
+   * before the last message of the role user.
+   *
+   * @param store of the documents; null: all is computed
+   * @param messages at least one
+   * @param documents passages of a few hundred tokens each
+   * @param texts how they are put; the question's template is not used
+   * @param options how they are fused
+   * @return to be closed
+   * @throws NotFoundException if there is no chat template
+   */
+  public Fusion fuseMessages(
+      Store store, List<Message> messages, List<Document> documents, TextOptions texts, FuseOptions options) {
+    RawTexts given = Document.raw(documents);
+    try {
+      messages.forEach(message -> given.addMessage(message.role(), message.content()));
+      return options.call(
+          new RawFuseOptions(options.raw),
+          call -> new Fusion(RawFusion.fuseMessages(raw, Store.raw(store), given, texts.raw, call)));
+    } finally {
+      given.delete();
+    }
+  }
+
+  /**
+   * The prompt of {@link #fuseTexts}, for {@link #fuseBatch}, {@link Fusion#extend} and {@link Plan}.
+   *
+   * @param documents passages of a few hundred tokens each
+   * @param question of a user
+   * @param texts how they are put
+   * @return to be fused
+   */
+  public Prompt textPrompt(List<Document> documents, String question, TextOptions texts) {
+    RawTexts given = Document.raw(documents);
+    try {
+      given.setQuestion(question);
+      return new Prompt(Running.call(null, cancel -> raw.textPrompt(given, texts.raw, cancel)));
+    } finally {
+      given.delete();
+    }
+  }
+
+  /**
+   * Stores documents with the defaults.
+   *
+   * @param store where
+   * @param documents passages of a few hundred tokens each
+   * @return what became of each, in their order
+   */
+  public List<CorpusRecord> precomputeTexts(Store store, List<String> documents) {
+    return precomputeTexts(store, Document.of(documents), new TextOptions(), new CorpusOptions());
+  }
+
+  /**
+   * Stores documents for {@link #fuseTexts} and {@link #fuseMessages}, so that they serve each other as context.
+   * A call that was stopped goes on where it ended when it is made again.
+   *
+   * @param store where
+   * @param documents passages of a few hundred tokens each
+   * @param texts how the prompts that will hold them are put
+   * @param options how they are stored; without a chunk prefix it is the head of these prompts
+   * @return what became of each, in their order
+   * @throws UnsupportedException if the chat template changes every document
+   * @throws FullException if the quota or the disk is exhausted
+   * @throws ReadOnlyException if the store is
+   */
+  public List<CorpusRecord> precomputeTexts(
+      Store store, List<Document> documents, TextOptions texts, CorpusOptions options) {
+    RawTexts given = Document.raw(documents);
+    try {
+      return options.call(
+          new RawCorpusOptions(options.raw),
+          call -> CorpusRecord.of(raw.precomputeTexts(store.raw, given, texts.raw, call)));
+    } finally {
+      given.delete();
+    }
+  }
+
   // ---- Chunks
 
   /**

@@ -2,9 +2,9 @@
  * libblend for Java: prompts made of retrieved chunks whose KV caches were computed before.
  *
  * <p>A {@link io.libblend.Context} computes; a {@link io.libblend.Model} and a {@link io.libblend.Store}
- * are opened with it; {@link io.libblend.Model#precompute} puts chunks into the store;
- * {@link io.libblend.Model#fuse} makes a {@link io.libblend.Fusion} of a {@link io.libblend.Prompt},
- * which generates the answer.
+ * are opened with it; {@link io.libblend.Model#precomputeTexts} puts documents into the store;
+ * {@link io.libblend.Model#fuseTexts} makes a {@link io.libblend.Fusion} of documents and a question,
+ * which generates the answer. Beneath them {@link io.libblend.Model#fuse} takes a {@link io.libblend.Prompt} of segments.
  *
  * <p><b>Closing.</b> Everything that holds memory is {@link java.lang.AutoCloseable}, may be closed in any
  * order and more than once, and is freed by a {@link java.lang.ref.Cleaner} if it is forgotten. What is
