@@ -12,9 +12,9 @@
 namespace {
 
 const std::vector<std::string> kPassages = {
-    "Lily had a red ball. She kept it in a box under her bed.\n",
-    "One day, Tom came to play. He put the ball on top of the tree house.\n",
-    "Lily looked in the box. The ball was not there. She was sad.\n",
+    "Lily had a red ball. She kept it in a box under her bed.",
+    "One day, Tom came to play. He put the ball on top of the tree house.",
+    "Lily looked in the box. The ball was not there. She was sad.",
 };
 
 void run(const std::string& model_path, const std::string& store_path,
@@ -23,33 +23,19 @@ void run(const std::string& model_path, const std::string& store_path,
   const blendpp::Model model(ctx, model_path);
   const blendpp::Store store(ctx, store_path);
 
-  // Each text by itself: a chunk's tokens must not depend on what stands before it.
-  blendpp::Prompt prompt;
-  if (blendpp::Tokens bos = model.tokenize("", BLEND_TOKENIZE_BOS); !bos.empty()) {
-    prompt.prefix(std::move(bos));
-  }
-  std::vector<blendpp::CorpusChunk> chunks;
-  for (const std::string& passage : kPassages) {
-    chunks.push_back({model.tokenize(passage), {}, {}});
-    prompt.chunk(chunks.back().tokens);
-  }
-  prompt.question(model.tokenize(question));
-
-  // After what the prompt begins with: alone they would be read as something else.
-  const blendpp::Tokens head = prompt.head();
+  // A fuse does so by itself, one passage at a time, with those that it does not find; all of them
+  // at once serve each other as context.
   blendpp::CorpusOptions corpus;
-  corpus.chunk_prefix = head.data();
-  corpus.n_chunk_prefix = head.size();
   corpus.on_record = [](const blend_corpus_record& record) {
     std::printf("%.16s %s\n", blendpp::ChunkId(record.id).hex().c_str(),
                 record.existed ? "was there" : "stored");
     return true;  // false would stop
   };
-  model.precompute_corpus(store, chunks, corpus);
+  model.precompute_texts(store, kPassages, {}, corpus);
 
   blendpp::FuseOptions options;
   options.reserve_tokens = 64;
-  blendpp::Fusion fusion(model, &store, prompt, options);
+  blendpp::Fusion fusion(model, &store, kPassages, question, {}, options);
 
   blendpp::GenerateOptions generate;
   generate.max_tokens = 64;
@@ -74,7 +60,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    run(argv[1], argv[2], argc > 3 ? argv[3] : "Then Lily");
+    run(argv[1], argv[2], argc > 3 ? argv[3] : "Where is the ball?");
     return 0;
   } catch (const blendpp::Error& error) {
     std::fprintf(stderr, "%s (%s)\n", error.what(), error.name());

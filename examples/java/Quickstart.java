@@ -1,16 +1,14 @@
 import io.libblend.BlendException;
 import io.libblend.Context;
-import io.libblend.CorpusChunk;
-import io.libblend.CorpusOptions;
 import io.libblend.CorpusRecord;
+import io.libblend.Document;
 import io.libblend.FuseOptions;
 import io.libblend.Fusion;
 import io.libblend.FusionInfo;
 import io.libblend.GenerateOptions;
 import io.libblend.Model;
-import io.libblend.Prompt;
 import io.libblend.Store;
-import io.libblend.Tokenizer;
+import io.libblend.TextOptions;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -46,23 +44,15 @@ public final class Quickstart {
         Model model = Model.open(context, file);
         Store store = Store.open(context, Path.of(args[0]))) {
 
-      // BOS where the model wants one, the chunks in prompt order, the question. Each text is tokenized by
-      // itself: a chunk's tokens must not depend on what stands before it.
-      Tokenizer tokenizer = model.tokenizer();
-      Prompt.Builder builder = Prompt.builder(tokenizer).bos();
-      passages.forEach(builder::chunk);
-      Prompt prompt = builder.question("Question: " + question + "\nAnswer:").build();
-
-      // After what the prompt begins with: alone they would be read as something else.
-      List<CorpusChunk> chunks = passages.stream().map(p -> new CorpusChunk(tokenizer.encode(p))).toList();
-      CorpusOptions corpus = new CorpusOptions().chunkPrefix(prompt.head());
-      for (CorpusRecord chunk : model.precomputeCorpus(store, chunks, corpus)) {
+      // A fuse does so by itself, one passage at a time, with those that it does not find; all of them at once
+      // serve each other as context.
+      for (CorpusRecord chunk : model.precomputeTexts(store, passages)) {
         System.out.printf("%.16s %s%n", chunk.id(), chunk.existed() ? "was there" : "stored");
       }
 
-      // Recomputes the stored rows that the question attends to: as many as keep the answer's tokens.
       FuseOptions options = new FuseOptions().reserveTokens(64);
-      try (Fusion fusion = model.fuse(store, prompt, options);
+      try (Fusion fusion =
+              model.fuseTexts(store, Document.of(passages), question, new TextOptions(), options);
           Stream<String> answer = fusion.stream(new GenerateOptions().maxTokens(64))) {
         answer.forEach(System.out::print);
         FusionInfo info = fusion.info();

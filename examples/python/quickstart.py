@@ -23,19 +23,12 @@ def main(model_path=EXAMPLES / "models" / "blend-qa.gguf", store_path=None, ques
     with tempfile.TemporaryDirectory() as folder, libblend.Context() as ctx, \
             libblend.Model(ctx, model_path) as model, \
             libblend.Store(ctx, store_path or folder) as store:
-        # Each text by itself: a chunk's tokens must not depend on what stands before it.
-        chunks = [model.tokenize(passage) for passage in passages]
-        prompt = model.prompt().bos()
-        for tokens in chunks:
-            prompt.chunk(tokens)
-        prompt.question(f"Question: {question}\nAnswer:")
-
-        # After what the prompt begins with: alone they would be read as something else.
-        for record in model.precompute_corpus(store, chunks, chunk_prefix=prompt.head()):
+        # A fuse does so by itself, one passage at a time, with those that it does not find; all of them at
+        # once serve each other as context.
+        for record in model.precompute_texts(store, passages):
             print(record.id[:16], "was there" if record.existed else "stored")
 
-        # Recomputes the stored rows that the question attends to: as many as keep the answer's tokens.
-        with model.fuse(store, prompt, reserve_tokens=64) as fusion:
+        with model.fuse_texts(store, passages, question, reserve_tokens=64) as fusion:
             for token in fusion.generate(64):
                 print(token.text, end="", flush=True)
             info = fusion.info

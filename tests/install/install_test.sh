@@ -24,6 +24,20 @@ export PKG_CONFIG_PATH
   $(pkg-config --cflags --libs blend) "-Wl,-rpath,$(pkg-config --variable=libdir blend)"
 "$here/run_quickstart.sh" "$work/quickstart" "$make_model"
 
+echo "== the smallest programs"
+examples=$here/../../examples
+# shellcheck disable=SC2046
+"$cc" -std=c99 -pedantic -Wall -Wextra -Werror "$examples/c/smallest.c" -o "$work/smallest_c" \
+  $(pkg-config --cflags --libs blend) "-Wl,-rpath,$(pkg-config --variable=libdir blend)"
+# shellcheck disable=SC2046
+c++ -std=c++17 -pedantic -Wall -Wextra -Werror "$examples/cpp/smallest.cpp" -o "$work/smallest_cpp" \
+  $(pkg-config --cflags --libs blend) "-Wl,-rpath,$(pkg-config --variable=libdir blend)"
+for program in "$work/build/smallest" "$work/smallest_c" "$work/smallest_cpp"; do
+  "$program" "$examples/models/blend-qa.gguf" "$work/smallest" | grep "square anchor"
+done
+wc -l "$examples"/*/smallest.* "$examples/java/Smallest.java" "$examples/go/smallest/main.go" |
+  awk '$2 != "total" && $1 > 30 { print "not the smallest:", $0; exit 1 }'
+
 echo "== the installed command and library"
 test "$("$prefix/bin/blend" --version)" = "$(pkg-config --modversion blend)"
 test -s "$prefix/share/man/man1/blend-ask.1.gz"

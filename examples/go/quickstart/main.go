@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"examples/retrieval"
@@ -37,7 +38,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	set := []string{examples + "/models/blend-qa.gguf", "", string(question)}
+	set := []string{examples + "/models/blend-qa.gguf", "", strings.TrimSpace(string(question))}
 	copy(set, args)
 	if set[1] == "" {
 		if set[1], err = os.MkdirTemp("", "blend"); err != nil {
@@ -62,29 +63,13 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer store.Close()
 
-	bos, err := model.Tokenize("", blend.TokenizeBOS)
-	if err != nil {
-		return err
-	}
-	prompt := blend.Prompt{blend.Prefix(bos)}
-	var chunks []blend.CorpusChunk
+	var documents []blend.Document
 	for _, passage := range passages {
-		// Each text by itself: a chunk's tokens must not depend on what stands before it.
-		tokens, err := model.Tokenize(passage.Text, 0)
-		if err != nil {
-			return err
-		}
-		chunks = append(chunks, blend.CorpusChunk{Tokens: tokens})
-		prompt = append(prompt, blend.Chunk(tokens))
+		documents = append(documents, blend.Document{Text: passage.Text})
 	}
-	asked, err := model.Tokenize(retrieval.Question(set[2]), 0)
-	if err != nil {
-		return err
-	}
-	prompt = append(prompt, blend.Question(asked))
-
-	// After what the prompt begins with: alone they would be read as something else.
-	records, err := model.PrecomputeCorpus(ctx, store, chunks, &blend.CorpusOptions{ChunkPrefix: prompt.Head()})
+	// A fuse does so by itself, one passage at a time, with those that it does not find; all of them at once serve
+	// each other as context.
+	records, err := model.PrecomputeTexts(ctx, store, documents, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -96,8 +81,7 @@ func run(ctx context.Context, args []string) error {
 		fmt.Println(record.ID[:16], state)
 	}
 
-	// Recomputes the stored rows that the question attends to: as many as keep the answer's tokens.
-	fusion, err := model.Fuse(ctx, store, prompt, &blend.FuseOptions{ReserveTokens: 64})
+	fusion, err := model.FuseTexts(ctx, store, documents, set[2], nil, &blend.FuseOptions{ReserveTokens: 64})
 	if err != nil {
 		return err
 	}
