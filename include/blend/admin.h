@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/* `tenant` of these calls: a name, "" for the tenant without a name (as in blend_precompute_options),
- * or NULL for all tenants' chunks. */
+/* `tenant` of these calls: a name, "" for the tenant without a name (as in
+ * blend_precompute_options), or NULL for all tenants' chunks. */
 
 /* ---- What is in it ------------------------------------------------------------------------ */
 
@@ -24,8 +24,8 @@ typedef struct blend_chunk_info {
   uint32_t kv_dim;   /* n_kv_heads * head_dim */
   uint32_t kv_dtype; /* BLEND_DTYPE_F32, _F16 or _BF16 */
   uint32_t codec;    /* BLEND_CODEC_NONE .. _RANS */
-  uint32_t pinned;   /* 1: it is not evicted. 0 if it is, and if no usage record exists (n_uses is then
-                        0 too) */
+  uint32_t pinned;   /* 1: it is not evicted. 0 if it is, and if no usage record exists (n_uses is
+                        then 0 too) */
   uint64_t bytes;        /* of K and V */
   uint64_t stored_bytes; /* of K and V, encoded */
   uint64_t n_uses;       /* hits */
@@ -51,24 +51,26 @@ typedef struct blend_filter_options {
                         means all parts of it; any, if not given */
   const char *tags;  /* patterns with one space between, each of which must fit a tag; any, if not
                         given */
-  const char *model; /* first digits of the model's fingerprint, in hexadecimal; any, if not given */
+  const char *model; /* first digits of the model's fingerprint, in hexadecimal; any, if not
+                        given */
 } blend_filter_options;
 
 BLEND_API int32_t blend_filter_options_init(blend_filter_options *options, size_t struct_size);
 
 /* Calls `fn` for every chunk that `filter` (NULL: all) means, in the order of their ids. `verify`
  * non-zero also reads every byte and checks it; a damaged chunk is reported with a sentence in
- * `problem` and stays in the store. Returns BLEND_E_CORRUPT after the last chunk if any was damaged.
- * A chunk with a damaged description has no known tenant, label or model: it is listed only with
- * `tenant` NULL and a filter that sets nothing. INVALID_ARGUMENT: see blend_filter_options. */
+ * `problem` and stays in the store. Returns BLEND_E_CORRUPT after the last chunk if any was
+ * damaged. A chunk with a damaged description has no known tenant, label or model: it is listed
+ * only with `tenant` NULL and a filter that sets nothing. INVALID_ARGUMENT: see
+ * blend_filter_options. */
 BLEND_API int32_t blend_store_list(const blend_store *store, const char *tenant,
                                    const blend_filter_options *filter, int32_t verify,
                                    blend_chunk_fn fn, void *user, blend_error **err);
 
-/* Gives a chunk a label and tags (precompute.h has the rules). NULL leaves the label, or the tags, as
- * they are; "" removes them. The rows are not touched, so it costs the same for any chunk; it waits
- * for background writes if the chunk is on its way to the disk. With a remote tier the label there
- * follows in the background. Errors: INVALID_ARGUMENT, NOT_FOUND, READ_ONLY, IO, FULL. */
+/* Gives a chunk a label and tags (precompute.h has the rules). NULL leaves the label, or the tags,
+ * as they are; "" removes them. The rows are not touched, so it costs the same for any chunk; it
+ * waits for background writes if the chunk is on its way to the disk. With a remote tier the label
+ * there follows in the background. Errors: INVALID_ARGUMENT, NOT_FOUND, READ_ONLY, IO, FULL. */
 BLEND_API int32_t blend_store_set_label(const blend_store *store, const blend_chunk_id *id,
                                         const char *tenant, const char *label, const char *tags,
                                         blend_error **err);
@@ -78,17 +80,17 @@ BLEND_API int32_t blend_store_set_label(const blend_store *store, const blend_ch
 /* Errors: NOT_FOUND (no such chunk, or not the tenant's), READ_ONLY, IO. */
 BLEND_API int32_t blend_store_remove(const blend_store *store, const blend_chunk_id *id,
                                      const char *tenant, blend_error **err);
-/* Removes the chunks that blend_store_list shows for `filter`, pinned ones too. `fn` (may be NULL) is
- * called for every chunk before it goes; non-zero stops, and that chunk stays. `n_removed` (may be
- * NULL) counts those removed, also when the call fails. Matching no chunk is not an error.
- * INVALID_ARGUMENT: also a filter that sets nothing ("*" as label means every chunk). READ_ONLY, IO,
- * CALLBACK. */
+/* Removes the chunks that blend_store_list shows for `filter`, pinned ones too. `fn` (may be NULL)
+ * is called for every chunk before it goes; non-zero stops, and that chunk stays. `n_removed` (may
+ * be NULL) counts those removed, also when the call fails. Matching no chunk is not an error.
+ * INVALID_ARGUMENT: also a filter that sets nothing ("*" as label means every chunk). READ_ONLY,
+ * IO, CALLBACK. */
 BLEND_API int32_t blend_store_remove_matching(const blend_store *store, const char *tenant,
                                               const blend_filter_options *filter, blend_chunk_fn fn,
                                               void *user, uint64_t *n_removed, blend_error **err);
 
-/* `pinned` 1 keeps a chunk from being evicted and from expiring, for all processes, until `pinned` 0
- * or until it is removed. Waits for background writes if the chunk is on its way to the disk.
+/* `pinned` 1 keeps a chunk from being evicted and from expiring, for all processes, until `pinned`
+ * 0 or until it is removed. Waits for background writes if the chunk is on its way to the disk.
  * Errors: NOT_FOUND, READ_ONLY, IO. */
 BLEND_API int32_t blend_store_set_pinned(const blend_store *store, const blend_chunk_id *id,
                                          int32_t pinned, blend_error **err);
@@ -100,31 +102,32 @@ BLEND_API int32_t blend_store_evict(const blend_store *store, uint64_t target_by
                                     uint64_t *n_evicted, blend_error **err);
 
 /* Names the chunks that coming prompts need, in the order of need: a scheduler's queue
- * (AttentionStore section 3.3). They are read ahead into memory, as far as ram_bytes go. The first of
- * them, up to three quarters of the quota, are protected: a put through this handle does not evict
- * one for a chunk that is needed later or not named. Each call replaces the list of the one before;
- * n_ids 0 ends it. `ids` [n_ids] is copied and may hold ids that are not stored. Returns at once.
+ * (AttentionStore section 3.3). They are read ahead into memory, as far as ram_bytes go. The first
+ * of them, up to three quarters of the quota, are protected: a put through this handle does not
+ * evict one for a chunk that is needed later or not named. Each call replaces the list of the one
+ * before; n_ids 0 ends it. `ids` [n_ids] is copied and may hold ids that are not stored. Returns at
+ * once.
  * Errors: FORKED, IO. */
 BLEND_API int32_t blend_store_prefetch(const blend_store *store, const blend_chunk_id *ids,
                                        size_t n_ids, blend_error **err);
 
 /* Has the store round the chunks of the profile's model as the profile says. From here on every put
- * with BLEND_CODEC_RANS, by whichever call, multiplies `codec_step` by the profile's layer_steps, for
- * as long as the store is open. At first, and after a profile without layer_steps, all layers are
- * alike. Chunks that are there, ids, and who may read them do not change. `store` and `profile` may
- * be closed in any order. */
+ * with BLEND_CODEC_RANS, by whichever call, multiplies `codec_step` by the profile's layer_steps,
+ * for as long as the store is open. At first, and after a profile without layer_steps, all layers
+ * are alike. Chunks that are there, ids, and who may read them do not change. `store` and `profile`
+ * may be closed in any order. */
 BLEND_API int32_t blend_store_set_codec_profile(const blend_store *store,
                                                 const blend_profile *profile, blend_error **err);
 
 /* ---- Tenants' quotas ---------------------------------------------------------------------- */
 
-/* How much the chunks of one tenant may take. The store keeps it, and all processes obey it from their
- * next put on; a put past it evicts that tenant's own chunks. 0: tenant_quota_bytes of the options
- * again. Errors: INVALID_ARGUMENT (the tenant ""), READ_ONLY, IO. */
+/* How much the chunks of one tenant may take. The store keeps it, and all processes obey it from
+ * their next put on; a put past it evicts that tenant's own chunks. 0: tenant_quota_bytes of the
+ * options again. Errors: INVALID_ARGUMENT (the tenant ""), READ_ONLY, IO. */
 BLEND_API int32_t blend_store_set_tenant_quota(const blend_store *store, const char *tenant,
                                                uint64_t quota_bytes, blend_error **err);
-/* How much a tenant's chunks take now, in bytes, and how much they may (0: no bound but the store's).
- * Each output may be NULL. */
+/* How much a tenant's chunks take now, in bytes, and how much they may (0: no bound but the
+ * store's). Each output may be NULL. */
 BLEND_API int32_t blend_store_get_tenant_usage(const blend_store *store, const char *tenant,
                                                uint64_t *n_chunks, uint64_t *stored_bytes,
                                                uint64_t *quota_bytes, blend_error **err);
@@ -133,14 +136,15 @@ BLEND_API int32_t blend_store_get_tenant_usage(const blend_store *store, const c
 
 /* Reads and checks every byte as blend_store_list does, removes what is damaged, and counts the
  * store's usage records again. `fn` (may be NULL) is called for every chunk removed, with the
- * problem; `n_removed` may be NULL. A store whose trees are damaged cannot be opened: make a new one.
+ * problem; `n_removed` may be NULL. A store whose trees are damaged cannot be opened: make a new
+ * one.
  * Errors: READ_ONLY, IO, CALLBACK, CORRUPT (a chunk cannot be freed safely). */
 BLEND_API int32_t blend_store_repair(const blend_store *store, blend_chunk_fn fn, void *user,
                                      uint64_t *n_removed, blend_error **err);
 
 /* Writes a consistent copy of the store, as small as its chunks, into the directory `path`, after
- * the background writes so far; others may read and write meanwhile. Errors: INVALID_ARGUMENT (there
- * is a store in it), IO, FULL. */
+ * the background writes so far; others may read and write meanwhile. Errors: INVALID_ARGUMENT
+ * (there is a store in it), IO, FULL. */
 BLEND_API int32_t blend_store_copy(const blend_store *store, const char *path, blend_error **err);
 
 /* Replaces the data file of the store in the directory `path` by such a copy, whole or not at all:
@@ -173,9 +177,10 @@ BLEND_API int32_t blend_store_export(const blend_store *store, const char *path,
                                      const blend_transfer_options *options, uint64_t *n_chunks,
                                      blend_error **err);
 /* Puts the chunks of such a file, each checked before it is put; the store's quota holds. Ids are
- * taken on trust: import files only from sources whose chunks you would use. `n_chunks` (may be NULL)
- * counts those put, also when the call fails: they stay. Errors: NOT_FOUND, FORMAT (not such a file,
- * or truncated), MISMATCH (its version), CORRUPT, FULL, READ_ONLY, IO, CANCELLED, CALLBACK. */
+ * taken on trust: import files only from sources whose chunks you would use. `n_chunks` (may be
+ * NULL) counts those put, also when the call fails: they stay. Errors: NOT_FOUND, FORMAT (not such
+ * a file, or truncated), MISMATCH (its version), CORRUPT, FULL, READ_ONLY, IO, CANCELLED,
+ * CALLBACK. */
 BLEND_API int32_t blend_store_import(const blend_store *store, const char *path,
                                      const blend_transfer_options *options, uint64_t *n_chunks,
                                      blend_error **err);

@@ -6,14 +6,42 @@
  * chunks gets its first token several times sooner than by full prefill, with the same answer
  * (CacheBlend, Yao et al., EuroSys '25; the storage follows AttentionStore, Gao et al., ATC '24).
  *
+ * A PROGRAM
+ *   #include <blend/blend.h>
+ *   #include <stdio.h>
+ *   #define TRY(call) if ((call) < 0) return puts(blend_error_message(error)), 1
+ *
+ *   static int32_t print_token(void *user, int32_t token, const char *text, size_t n) {
+ *     return (void)token, fwrite(text, 1, n, user) != n;
+ *   }
+ *
+ *   int main(void) {
+ *     const char *docs[] = {"Ann signs the invoices.", "Bo pays them on Fridays."};
+ *     blend_ctx *ctx = NULL;
+ *     blend_model *model = NULL;
+ *     blend_store *store = NULL;
+ *     blend_fusion *fusion = NULL;
+ *     blend_error *error = NULL;
+ *     TRY(blend_ctx_create(&ctx, NULL, &error));
+ *     TRY(blend_model_open(&model, ctx, "model.gguf", NULL, &error));
+ *     TRY(blend_store_open(&store, ctx, "store", NULL, &error));
+ *     TRY(blend_fuse_texts(&fusion, model, store, docs, 2, "Who signs?", NULL, &error));
+ *     TRY(blend_fusion_generate(fusion, NULL, print_token, stdout, NULL, &error));
+ *     blend_fusion_close(fusion);
+ *     blend_store_close(store);
+ *     blend_model_close(model);
+ *     blend_ctx_close(ctx);
+ *     return 0;
+ *   }
+ *
  * THE MODEL OF THIS API
- *   context -> model, store -> precompute (chunk -> store) -> fuse (segments -> fusion) -> generate.
+ *   context -> model, store -> precompute (chunks into a store) -> fuse (segments) -> generate.
  *   The context owns the compute threads. A model is immutable once open. A store is a directory
  *   that several processes may share. A fusion is one prompt's fused KV cache and the logits of
  *   its last row.
  *
  * RULES THAT HOLD EVERYWHERE
- *   Names           What is done with one handle begins with its name: blend_fusion_*, blend_store_*.
+ *   Names           A function of one handle begins with its name: blend_fusion_*, blend_store_*.
  *                   Verbs that take a model and a store have short names: blend_precompute,
  *                   blend_fuse, blend_calibrate. blend_x_get_y may fail and gives an error code;
  *                   blend_x_y of an error or a context gives the value itself.
@@ -37,11 +65,11 @@
  *                   and free accepts NULL.
  *   Structs         Options and info structs begin with `struct_size`. Every blend_*_options has a
  *                   function *_init(ptr, sizeof *ptr) that sets all members to their defaults. Of
- *                   enumerations, 0 is the default. Info structs need no more than their size, as in
- *                   `blend_model_info i = {.struct_size = sizeof i}`. The library reads the members
- *                   it knows and refuses a struct smaller than its first release. Larger options are
- *                   accepted only if the tail it does not know is zero; that of a larger info struct
- *                   is set to zero. Fields are only ever appended.
+ *                   enumerations, 0 is the default. Info structs need only their size, as in
+ *                   `blend_model_info i = {.struct_size = sizeof i}`. The library reads the
+ *                   members it knows and refuses a struct smaller than its first release. Larger
+ *                   options are accepted only if the tail it does not know is zero; that of a
+ *                   larger info struct is set to zero. Fields are only ever appended.
  *   Callbacks       Run on the thread that made the call unless said otherwise. A non-zero return
  *                   stops the work: the call fails with BLEND_E_CALLBACK and blend_error_detail()
  *                   gives the value back. A callback must not throw and must not close the handle

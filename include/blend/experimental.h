@@ -13,34 +13,36 @@ extern "C" {
 
 /* ---- Research policies ------------------------------------------------------------------- */
 
-#define BLEND_POLICY_FIRST_K 4u /* the first rows of every chunk, the budget split over the chunks by
-                                   their rows (EPIC's LegoLink). Measures nothing */
+#define BLEND_POLICY_FIRST_K 4u /* the first rows of every chunk, the budget split over the chunks
+                                   by their rows (EPIC's LegoLink). Measures nothing */
 #define BLEND_POLICY_RANDOM 5u  /* any rows, by `seed`: the control. Measures nothing */
 #define BLEND_POLICY_QUESTION 6u /* deviation times the attention that the question puts on the row
                                     at the check layer; the prompt needs a QUESTION segment */
 #define BLEND_POLICY_CALLBACK 7u /* the rows to which `score` gives the largest scores */
 #define BLEND_POLICY_UNION 8u    /* `terms`: several of the others, each with its share */
-#define BLEND_POLICY_CONTEXT_IMPACT 9u /* the rows that attend most to what stands before their chunk
-                                   and are most attended to inside it, as seen when it was
-                                   precomputed: statistics that are kept with the chunk (Cache-Craft).
-                                   Measures nothing; NOT_FOUND names a chunk that has none */
+#define BLEND_POLICY_CONTEXT_IMPACT 9u /* the rows that attend most to what stands before their
+                                   chunk and are most attended to inside it, as seen when it was
+                                   precomputed: statistics that are kept with the chunk
+                                   (Cache-Craft). Measures nothing; NOT_FOUND names a chunk that has
+                                   none */
 #define BLEND_POLICY_APE 10u     /* nothing is recomputed; rows of chunks are attended to with
-                                   `ape_temperature` and `ape_scale` (Adaptive Parallel Encoding). In
-                                   a union: the rows that the others leave to their stored K, V */
-#define BLEND_POLICY_PROBE 11u   /* scores rows before layer 0: the question's attention at layer 1 over
-                                   the stored K and V, times how much each row depended on preceding
-                                   text when it was precomputed. Rows that are left out are not
-                                   computed at all. Needs a QUESTION segment, and chunks with the
-                                   statistics of CONTEXT_IMPACT. In a host-driven plan the host gives
-                                   that attention (blend_plan_probe) */
+                                   `ape_temperature` and `ape_scale` (Adaptive Parallel Encoding).
+                                   In a union: the rows that the others leave to their stored K,
+                                   V */
+#define BLEND_POLICY_PROBE 11u   /* scores rows before layer 0: the question's attention at layer 1
+                                   over the stored K and V, times how much each row depended on
+                                   preceding text when it was precomputed. Rows that are left out
+                                   are not computed at all. Needs a QUESTION segment, and chunks
+                                   with the statistics of CONTEXT_IMPACT. In a host-driven plan the
+                                   host gives that attention (blend_plan_probe) */
 
 /* ---- Deviation --------------------------------------------------------------------------- */
 
-/* What a row's deviation is measured on: bits 1 (V) and 2 (K), and 4: weighed, that is the root of the
- * sum times the attention that the row got from the rows of its chunk when that was precomputed, which
- * is kept with it: the error that readers get. For HKVD, and QUESTION, which takes the root of the
- * product of both attentions; other policies take the sum. A chunk without that statistic
- * (blend_chunk_put) counts as if its rows had attended evenly. */
+/* What a row's deviation is measured on: bits 1 (V) and 2 (K), and 4: weighed, that is the root of
+ * the sum times the attention that the row got from the rows of its chunk when that was
+ * precomputed, which is kept with it: the error that readers get. For HKVD, and QUESTION, which
+ * takes the root of the product of both attentions; other policies take the sum. A chunk without
+ * that statistic (blend_chunk_put) counts as if its rows had attended evenly. */
 #define BLEND_METRIC_AUTO 0u /* the profile's; V_WEIGHED without one */
 #define BLEND_METRIC_V 1u  /* sum over kv_dim of (V_fresh - V_stored)^2 */
 #define BLEND_METRIC_K 2u  /* the same of K */
@@ -56,10 +58,10 @@ extern "C" {
 #define BLEND_CORRECTION_AUTO 0u /* as the profile says */
 #define BLEND_CORRECTION_OFF 1u  /* rows that are not recomputed keep their stored K, V */
 #define BLEND_CORRECTION_ON 2u   /* whatever was chosen; INVALID_ARGUMENT where there are no maps */
-#define BLEND_CORRECTION_UNGUARDED 3u /* ON, without the guard. With AUTO and ON each layer's correction
-                                    is scaled by the share of what the maps predict for the recomputed
-                                    rows that is really there: on text unlike the samples they would
-                                    do harm */
+#define BLEND_CORRECTION_UNGUARDED 3u /* ON, without the guard. With AUTO and ON each layer's
+                                    correction is scaled by the share of what the maps predict for
+                                    the recomputed rows that is really there: on text unlike the
+                                    samples they would do harm */
 
 /* ---- Selection --------------------------------------------------------------------------- */
 
@@ -72,19 +74,19 @@ typedef struct blend_check_layer {
 
 /* One policy of a union. A plain pair that will not grow. */
 typedef struct blend_policy_term {
-  uint32_t policy; /* BLEND_POLICY_HKVD .. _ATTENTION, but FULL, REUSE and UNION. With PROBE, CASCADE or
-                      ATTENTION all terms choose before layer 0, so there are no HKVD, QUESTION and
-                      CALLBACK. ATTENTION looks at other layers than PROBE and CASCADE, so not beside
-                      them */
+  uint32_t policy; /* BLEND_POLICY_HKVD .. _ATTENTION, but FULL, REUSE and UNION. With PROBE,
+                      CASCADE or ATTENTION all terms choose before layer 0, so there are no HKVD,
+                      QUESTION and CALLBACK. ATTENTION looks at other layers than PROBE and CASCADE,
+                      so not beside them */
   double share;    /* of the budget, relative to the other terms' shares; more than 0. That of APE
                       counts for nothing: it asks for no rows */
 } blend_policy_term;
 
 /* Scores of the candidate rows at a check layer: those with the largest go on, ties to the earlier
- * row. `rows` are token positions, ascending; `deviation` is as measured at `layer`; `scores` begins
- * as a copy of it. All [n], valid during the call only. A NaN fails the fuse with INVALID_ARGUMENT.
- * Called once a check layer, again if a damaged chunk makes the fuse start over, and once a layer
- * for each CALLBACK term of a union. */
+ * row. `rows` are token positions, ascending; `deviation` is as measured at `layer`; `scores`
+ * begins as a copy of it. All [n], valid during the call only. A NaN fails the fuse with
+ * INVALID_ARGUMENT. Called once a check layer, again if a damaged chunk makes the fuse start over,
+ * and once a layer for each CALLBACK term of a union. */
 typedef int32_t (*blend_score_fn)(void *user, uint32_t layer, const uint32_t *rows,
                                   const float *deviation, size_t n, float *scores);
 
@@ -93,33 +95,35 @@ typedef struct blend_selection_options {
   uint32_t metric;      /* BLEND_METRIC_*; default AUTO */
   uint32_t norm;        /* BLEND_NORM_*; default L2 */
   uint32_t relative;    /* 1: a deviation is divided by the stored row's own sum in that norm */
-  uint32_t check_layer; /* where deviations are measured, 1 .. n_layers-1; 0 (default): the profile's, 1
-                           without one. FIRST_K, RANDOM CONTEXT_IMPACT measure nothing and leave rows out
-                           from layer 0 on, whatever this says; check_layers can have them choose
-                           later */
-  uint32_t correction;  /* BLEND_CORRECTION_*; default AUTO. Corrected are the rows of chunks that are
-                           not recomputed, after the check layer of the profile, where that is the
-                           first of this fuse and the chunk prefix is the profile's; in every other
-                           fuse AUTO corrects nothing and ON is an error */
-  const blend_check_layer *check_layers; /* gradual filtering (CacheBlend 4.3, figure 9): layers rise,
-                           ratios do not; each chooses among the rows that the one before let through,
-                           and every row keeps its fresh K, V up to the layer that leaves it out. NULL:
-                           one, of check_layer and ratio. A layer 0 (FIRST_K, RANDOM and CONTEXT_IMPACT
-                           only) is before that layer. With CASCADE the first is 0 */
+  uint32_t check_layer; /* where deviations are measured, 1 .. n_layers-1; 0 (default): the
+                           profile's, 1 without one. FIRST_K, RANDOM CONTEXT_IMPACT measure nothing
+                           and leave rows out from layer 0 on, whatever this says; check_layers can
+                           have them choose later */
+  uint32_t correction;  /* BLEND_CORRECTION_*; default AUTO. Corrected are the rows of chunks that
+                           are not recomputed, after the check layer of the profile, where that is
+                           the first of this fuse and the chunk prefix is the profile's; in every
+                           other fuse AUTO corrects nothing and ON is an error */
+  const blend_check_layer *check_layers; /* gradual filtering (CacheBlend 4.3, figure 9): layers
+                           rise, ratios do not; each chooses among the rows that the one before let
+                           through, and every row keeps its fresh K, V up to the layer that leaves
+                           it out. NULL: one, of check_layer and ratio. A layer 0 (FIRST_K, RANDOM
+                           and CONTEXT_IMPACT only) is before that layer. With CASCADE the first is
+                           0 */
   size_t n_check_layers;
-  const blend_policy_term *terms; /* UNION: 1 to 16. They choose in this order, a later one among the
-                           rows that the earlier ones left, so the budget is met exactly */
+  const blend_policy_term *terms; /* UNION: 1 to 16. They choose in this order, a later one among
+                           the rows that the earlier ones left, so the budget is met exactly */
   size_t n_terms;
   blend_score_fn score; /* CALLBACK */
   void *score_user;
   uint64_t seed;        /* of RANDOM: same seed, same rows */
-  double ape_temperature; /* APE: scores of the rows in question are divided by it, at most 100; 0 (default):
-                           0.9 */
-  double ape_scale;     /* APE: the logarithm of what these rows' exponentials add up to is multiplied
-                           by it, before it shares a row's attention with the others, at most 100; 0
-                           (default): 0.9. Both 1: plain attention. Decoded rows attend in the same way. When a
-                           fusion is extended, the latest fuse with APE sets both for all such rows. A
-                           fusion with APE cannot be saved, and a host-driven plan cannot have it */
+  double ape_temperature; /* APE: scores of the rows in question are divided by it, at most 100; 0
+                           (default): 0.9 */
+  double ape_scale;     /* APE: the logarithm of what these rows' exponentials add up to is
+                           multiplied by it, before it shares a row's attention with the others, at
+                           most 100; 0 (default): 0.9. Both 1: plain attention. Decoded rows attend
+                           in the same way. When a fusion is extended, the latest fuse with APE sets
+                           both for all such rows. A fusion with APE cannot be saved, and a
+                           host-driven plan cannot have it */
 } blend_selection_options;
 
 BLEND_API int32_t blend_selection_options_init(blend_selection_options *options,
@@ -127,8 +131,8 @@ BLEND_API int32_t blend_selection_options_init(blend_selection_options *options,
 
 /* A schedule for gradual filtering: `*n` check layers from `first_layer` on, evenly spaced over the
  * layers after it, with ratios that fall from about 1.5 `ratio` to 0.5 `ratio` and have the mean
- * `ratio` over those layers. On entry *n is how many are wanted and `out` [*n] has room; fewer where
- * the model has fewer layers. Errors: INVALID_ARGUMENT. */
+ * `ratio` over those layers. On entry *n is how many are wanted and `out` [*n] has room; fewer
+ * where the model has fewer layers. Errors: INVALID_ARGUMENT. */
 BLEND_API int32_t blend_model_default_check_layers(const blend_model *model, double ratio,
                                                    uint32_t first_layer, blend_check_layer *out,
                                                    size_t *n, blend_error **err);

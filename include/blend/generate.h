@@ -26,23 +26,23 @@ BLEND_API int32_t blend_fusion_get_tokens(const blend_fusion *fusion, const int3
 BLEND_API int32_t blend_fusion_decode(blend_fusion *fusion, const int32_t *tokens, size_t n_tokens,
                                       const blend_cancel *cancel, blend_error **err);
 
-/* What is added to a token's logit; -INFINITY: never this token. Several of one token add up. A plain
- * pair that will not grow. */
+/* What is added to a token's logit; -INFINITY: never this token. Several of one token add up. A
+ * plain pair that will not grow. */
 typedef struct blend_token_bias {
   int32_t token;
   float bias;
 } blend_token_bias;
 
-/* Natural logarithm of a token's probability, as the model gave it: before penalties, bias, callback,
- * temperature and truncation of the tail. A plain pair that will not grow. */
+/* Natural logarithm of a token's probability, as the model gave it: before penalties, bias,
+ * callback, temperature and truncation of the tail. A plain pair that will not grow. */
 typedef struct blend_logprob {
   int32_t token;
   float logprob;
 } blend_logprob;
 
-/* May change the logits from which the next token is sampled, after penalties and bias; -INFINITY is
- * allowed (for grammars of the host). logits: [n_vocab], valid during the call. Non-zero stops with
- * BLEND_E_CALLBACK. Called on the calling thread. */
+/* May change the logits from which the next token is sampled, after penalties and bias; -INFINITY
+ * is allowed (for grammars of the host). logits: [n_vocab], valid during the call. Non-zero stops
+ * with BLEND_E_CALLBACK. Called on the calling thread. */
 typedef int32_t (*blend_logits_fn)(void *user, float *logits, size_t n_vocab);
 
 /* For a token that is about to be reported: logprobs[0] is its own, then come the top_logprobs
@@ -71,22 +71,23 @@ typedef struct blend_generate_options {
   float frequency_penalty; /* subtracted from a logit once for each time that its token was seen; 0
                            (default): off */
   float presence_penalty; /* subtracted from a logit if its token was seen; 0 (default): off */
-  uint32_t penalty_context; /* rows before this call whose tokens count as seen, besides those that it
-                           generates; 0 (default): none, so that quoting is free */
+  uint32_t penalty_context; /* rows before this call whose tokens count as seen, besides those that
+                           it generates; 0 (default): none, so that quoting is free */
   const blend_token_bias *logit_bias;
   size_t n_logit_bias;
   blend_logits_fn logits;
   void *logits_user;
   /* Reports. */
-  uint32_t top_logprobs; /* likeliest tokens that `logprobs` is given with each token; 0 (default): it
-                           is not called */
+  uint32_t top_logprobs; /* likeliest tokens that `logprobs` is given with each token; 0 (default):
+                           it is not called */
   /* Prompt-lookup decoding. */
   uint32_t draft_tokens; /* maximum draft tokens per step. Drafts are the tokens that followed the
                            longest earlier match of the current suffix (the latest of equals). The
                            output is the same bits; answers that quote their documents come sooner,
-                           others cost a little more. 0 (default): off, at most 16; no effect on CUDA */
-  uint32_t draft_match; /* minimum suffix length to match, at least 1; default 3. A match of n tokens
-                           drafts at most n */
+                           others cost a little more. 0 (default): off, at most 16; no effect on
+                           CUDA */
+  uint32_t draft_match; /* minimum suffix length to match, at least 1; default 3. A match of n
+                           tokens drafts at most n */
   uint32_t reserved;    /* 0 */
   blend_logprobs_fn logprobs;
   void *logprobs_user;

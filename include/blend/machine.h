@@ -69,8 +69,8 @@ typedef struct blend_storage {
 
 typedef struct blend_advise_options {
   uint32_t struct_size;
-  uint32_t check_layer; /* layers before it are computed for all rows and not loaded; default 1, 0 is
-                           the paper's formula */
+  uint32_t check_layer; /* layers before it are computed for all rows and not loaded; default 1, 0
+                           is the paper's formula */
   uint64_t n_tokens;    /* of the prompt's chunks; default 4096 */
   double ratio;         /* 0 .. 1; default 0.15 */
   uint32_t kv_dtype;    /* BLEND_DTYPE_* of the store; default AUTO */
@@ -97,8 +97,8 @@ typedef struct blend_advice {
   uint64_t load_bytes;   /* as they are stored */
 } blend_advice;
 
-/* Of several storages the cheapest that adds no delay, and the ratio each allows (CacheBlend section
- * 5.1). storages, advice: [n_storages], every element initialised. `options` may be NULL.
+/* Of several storages the cheapest that adds no delay, and the ratio each allows (CacheBlend
+ * section 5.1). storages, advice: [n_storages], every element initialised. `options` may be NULL.
  * Errors: INVALID_ARGUMENT (names the storage), INVALID_STRUCT. */
 BLEND_API int32_t blend_machine_advise(const blend_machine *machine, const blend_storage *storages,
                                        size_t n_storages, const blend_advise_options *options,

@@ -10,11 +10,13 @@
 extern "C" {
 #endif
 
-/* Weights, tokenizer and description of one model. Immutable; all functions may run concurrently. */
+/* Weights, tokenizer and description of one model. Immutable; all functions may run
+ * concurrently. */
 typedef struct blend_model blend_model;
 
 /* How the weights' matrices are kept in memory. */
-#define BLEND_WEIGHTS_AUTO 0u   /* MAPPED where they are quantized and the backend can, else PACKED */
+#define BLEND_WEIGHTS_AUTO 0u   /* MAPPED where they are quantized and the backend can, else
+                                   PACKED */
 #define BLEND_WEIGHTS_PACKED 1u /* a copy in the form that computes fastest: on a CPU the file's f16
                                    or bf16, else f32 (4 bytes a weight); bf16 on a GPU */
 #define BLEND_WEIGHTS_MAPPED 2u /* as in the file, decoded while they are used: only the page cache
@@ -63,7 +65,8 @@ typedef struct blend_model_info {
   uint32_t weights;        /* BLEND_WEIGHTS_PACKED, _MAPPED or _INT8; 0 where there are none */
   double rope_theta;
   uint64_t n_parameters;
-  uint64_t weight_bytes;       /* the process's own memory for weights: little where they are mapped */
+  uint64_t weight_bytes;       /* the process's own memory for weights: little where they are
+                                  mapped */
   uint64_t kv_bytes_per_token; /* in the fused cache, all layers */
   /* Strings are valid while the model is open. */
   const char *architecture;  /* "llama", "qwen2", ... */

@@ -10,11 +10,11 @@
 extern "C" {
 #endif
 
-#define BLEND_PUT_BACKGROUND 1u /* return once the chunk is queued; blend_store_wait tells when it is
-                                   on disk, and whether that failed */
-#define BLEND_PUT_AFTER_BOS 2u  /* blend_precompute only: also stores a copy prefilled after BOS alone,
-                                   so that the chunk is a prefix hit when it comes first. No effect
-                                   where the model has no BOS, or BOS is the chunk prefix */
+#define BLEND_PUT_BACKGROUND 1u /* return once the chunk is queued; blend_store_wait tells when it
+                                   is on disk, and whether that failed */
+#define BLEND_PUT_AFTER_BOS 2u  /* blend_precompute only: also stores a copy prefilled after BOS
+                                   alone, so that the chunk is a prefix hit when it comes first. No
+                                   effect where the model has no BOS, or BOS is the chunk prefix */
 
 /* A passage that a chunk is prefilled after, and that is not stored with it. A plain pair that will
  * not grow. */
@@ -36,17 +36,18 @@ typedef struct blend_precompute_options {
                                   system text). Without it the chunk's first token draws attention
                                   that it has in no prompt, and answers are lost */
   size_t n_chunk_prefix;
-  const blend_context_passage *contexts; /* [n_contexts] passages, each prefilled between chunk_prefix
-                                  and the chunk, in a pass of its own. The record is contextual: the
-                                  mean of the passes' K and V. Its id differs from that of the record
-                                  without passages, and does not depend on which passages they are.
-                                  blend_fuse prefers it where the chunk does not stand first. Rows of
-                                  a passage that the store holds after the same chunk_prefix are
-                                  loaded. Two to four texts of the same kind are best;
-                                  blend_precompute_corpus finds them. blend_precompute only */
+  const blend_context_passage *contexts; /* [n_contexts] passages, each prefilled between
+                                  chunk_prefix and the chunk, in a pass of its own. The record is
+                                  contextual: the mean of the passes' K and V. Its id differs from
+                                  that of the record without passages, and does not depend on which
+                                  passages they are. blend_fuse prefers it where the chunk does not
+                                  stand first. Rows of a passage that the store holds after the same
+                                  chunk_prefix are loaded. Two to four texts of the same kind are
+                                  best; blend_precompute_corpus finds them. blend_precompute only */
   size_t n_contexts;  /* at most BLEND_MOST_CONTEXTS; 0: none */
   const char *tenant; /* salt of the id, so that tenants never share chunks; NULL = "" */
-  const char *label;  /* what the chunk is called from now on, if given; by custom "document#part" */
+  const char *label;  /* what the chunk is called from now on, if given; by custom
+                         "document#part" */
   const char *tags;   /* words with one space between, "lang=en draft"; if given, they replace the
                          tags that it has */
   blend_progress_fn progress; /* layers */
@@ -69,15 +70,16 @@ BLEND_API int32_t blend_precompute_options_init(blend_precompute_options *option
  * fuse that meets a damaged chunk mends it), and it has the label and tags of `options` now.
  * `options` and `id` may be NULL. tokens: [n_tokens].
  * Errors: INVALID_ARGUMENT (no tokens, one outside the vocabulary, or a label or tags that are too
- * long or not a line of UTF-8), CONTEXT_LENGTH, FULL, READ_ONLY, IO, NUMERIC, CANCELLED, CALLBACK. */
+ * long or not a line of UTF-8), CONTEXT_LENGTH, FULL, READ_ONLY, IO, NUMERIC, CANCELLED,
+ * CALLBACK. */
 BLEND_API int32_t blend_precompute(const blend_model *model, const blend_store *store,
                                    const int32_t *tokens, size_t n_tokens,
                                    const blend_precompute_options *options, blend_chunk_id *id,
                                    blend_error **err);
 
-/* Whether a chunk is in the store: the look-up that a fuse would do, without counting it.
- * `options` (chunk_prefix, tenant) as for blend_precompute, may be NULL. `id` may be NULL and is
- * written either way. tokens: [n_tokens]. Errors: NOT_FOUND, INVALID_ARGUMENT, CONTEXT_LENGTH, IO. */
+/* Whether a chunk is in the store: the look-up that a fuse would do, without counting it. `options`
+ * (chunk_prefix, tenant) as for blend_precompute, may be NULL. `id` may be NULL and is written
+ * either way. tokens: [n_tokens]. Errors: NOT_FOUND, INVALID_ARGUMENT, CONTEXT_LENGTH, IO. */
 BLEND_API int32_t blend_chunk_find(const blend_model *model, const blend_store *store,
                                    const int32_t *tokens, size_t n_tokens,
                                    const blend_precompute_options *options, blend_chunk_id *id,
@@ -108,7 +110,8 @@ typedef struct blend_corpus_record {
 /* Non-zero stops with BLEND_E_CALLBACK. On the calling thread. */
 typedef int32_t (*blend_corpus_fn)(void *user, const blend_corpus_record *record);
 
-#define BLEND_CORPUS_REFRESH 1u   /* compute contextual records again whose similar chunks changed */
+#define BLEND_CORPUS_REFRESH 1u   /* compute contextual records again whose similar chunks
+                                     changed */
 #define BLEND_CORPUS_HEAD_ONLY 2u /* no contextual records */
 
 typedef struct blend_corpus_options {
@@ -140,8 +143,9 @@ BLEND_API int32_t blend_corpus_options_init(blend_corpus_options *options, size_
  * token ids. Chunks of 0.9 and more say the same and are no context, nor are those of ten tokens
  * and fewer.
  * BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. A call that was stopped and is
- * made again goes on where it ended. A removed chunk stays part of the means that were made with it,
- * until they are refreshed. chunks: [n]. Errors name the chunk; they are those of blend_precompute. */
+ * made again goes on where it ended. A removed chunk stays part of the means that were made with
+ * it, until they are refreshed. chunks: [n]. Errors name the chunk; they are those of
+ * blend_precompute. */
 BLEND_API int32_t blend_precompute_corpus(const blend_model *model, const blend_store *store,
                                           const blend_corpus_chunk *chunks, size_t n,
                                           const blend_corpus_options *options, blend_error **err);

@@ -20,11 +20,11 @@ extern "C" {
  * their difference from the stored ones predicts what the stored ones lack later: such a row takes
  * K, V + x A_l at each later layer l, x its inputs (BLEND_DRIFT_*) and A_l a matrix fitted by ridge
  * regression. A row that was left out before layer 0 (CASCADE, PROBE, CONTEXT_IMPACT, FIRST_K,
- * RANDOM) has no fresh K and V at all: maps of its own take its stored K and V of that layer and the
- * statistics that its chunk keeps. */
+ * RANDOM) has no fresh K and V at all: maps of its own take its stored K and V of that layer and
+ * the statistics that its chunk keeps. */
 
-/* Inputs of the drift maps. The deviation (fresh - stored K and V at the check layer, K before RoPE)
- * is always one. */
+/* Inputs of the drift maps. The deviation (fresh - stored K and V at the check layer, K before
+ * RoPE) is always one. */
 #define BLEND_DRIFT_DEVIATION 1u
 #define BLEND_DRIFT_FRESH 2u    /* the fresh K and V themselves */
 #define BLEND_DRIFT_CONSTANT 4u /* 1 */
@@ -32,10 +32,10 @@ extern "C" {
 /* ---- A profile ---------------------------------------------------------------------------- */
 
 /* Opens a profile file. `path` NULL: the one that lies beside the model, FILE.profile of a file and
- * DIRECTORY/blend.profile of a directory. A fuse does not open it by itself, because the chunks must
- * have been precomputed with its chunk prefix: open it, and apply it to both.
- * Errors: NOT_FOUND, IO, FORMAT (not a profile, or truncated), CORRUPT (its checksum fails), MISMATCH
- * (of another model or format version), NUMERIC, OUT_OF_MEMORY. */
+ * DIRECTORY/blend.profile of a directory. A fuse does not open it by itself, because the chunks
+ * must have been precomputed with its chunk prefix: open it, and apply it to both.
+ * Errors: NOT_FOUND, IO, FORMAT (not a profile, or truncated), CORRUPT (its checksum fails),
+ * MISMATCH (of another model or format version), NUMERIC, OUT_OF_MEMORY. */
 BLEND_API int32_t blend_profile_open(blend_profile **out, const blend_model *model,
                                      const char *path, blend_error **err);
 BLEND_API void blend_profile_close(blend_profile *profile);
@@ -69,8 +69,8 @@ typedef struct blend_profile_info {
   const float *layer_steps; /* [n_layer_steps], valid while the profile is open: factor on the
                                quantization step of BLEND_CODEC_RANS of each layer */
   size_t n_layer_steps;     /* n_layers; 0: all layers alike, and what follows is 0 */
-  double steps_kl_alike;    /* mean KL(reuse of exact chunks || of rounded ones), nats, at codec_step 1
-                               with all layers alike */
+  double steps_kl_alike;    /* mean KL(reuse of exact chunks || of rounded ones), nats, at
+                               codec_step 1 with all layers alike */
   double steps_kl_split;    /* the same with these factors */
   double steps_gain_margin; /* half the 95 % interval of the difference */
   double steps_bits_alike;  /* bits an element of K and V with all layers alike */
@@ -98,7 +98,8 @@ typedef struct blend_measurement {
   double top1_margin; /* half the 95 % interval of top1 over the prompts */
   double flops;       /* of full prefill's; 0: not known (a profile of an older library) */
   uint64_t n_positions;
-  const int32_t *chunk_prefix; /* from a profile: valid while it is open; to a callback: during it */
+  const int32_t *chunk_prefix; /* from a profile: valid while it is open; to a callback: during
+                                  it */
   size_t n_chunk_prefix;
 } blend_measurement;
 
@@ -147,15 +148,16 @@ typedef struct blend_calibrate_options {
   double max_kl;         /* default 0.02 nats */
   double min_top1;       /* default 0.95 */
   uint32_t score_tokens; /* tokens of full prefill's greedy answer that are compared; default 16 */
-  uint32_t kv_dtype;     /* BLEND_DTYPE_*: what chunks are rounded to; default AUTO, as in a store */
+  uint32_t kv_dtype;     /* BLEND_DTYPE_*: what chunks are rounded to; default AUTO, as in a
+                            store */
   /* What is tried. */
-  const blend_token_list *chunk_prefixes; /* NULL: the prompt head, if all samples have the same, else
-                      nothing, and BOS where the model has one */
+  const blend_token_list *chunk_prefixes; /* NULL: the prompt head, if all samples have the same,
+                      else nothing, and BOS where the model has one */
   size_t n_chunk_prefixes;
   const double *ratios; /* NULL: 0, 0.05, 0.1, 0.15, 0.2, 0.3 */
   size_t n_ratios;
-  const uint32_t *policies; /* BLEND_POLICY_HKVD, _CASCADE, _ATTENTION; NULL: ATTENTION and HKVD, or HKVD
-                      alone where a sample does not end with a question */
+  const uint32_t *policies; /* BLEND_POLICY_HKVD, _CASCADE, _ATTENTION; NULL: ATTENTION and HKVD, or
+                      HKVD alone where a sample does not end with a question */
   size_t n_policies;
   const uint32_t *metrics; /* BLEND_METRIC_*; NULL: V_WEIGHED */
   size_t n_metrics;
@@ -166,8 +168,9 @@ typedef struct blend_calibrate_options {
   uint32_t drift_inputs; /* BLEND_DRIFT_*; default all three */
   uint32_t drift_rank;   /* at most; 0 (default): whole matrices */
   double ridge;          /* of each input's own power; default BLEND_RIDGE_AUTO */
-  uint64_t step_samples; /* maximum number of samples that the layers' rounding factors are fitted on,
-                            and of others that they are judged on; default 32. 0: all layers alike */
+  uint64_t step_samples; /* maximum number of samples that the layers' rounding factors are fitted
+                            on, and of others that they are judged on; default 32. 0: all layers
+                            alike */
   /* The call. */
   blend_measurement_fn on_measurement;
   void *measurement_user;
@@ -183,15 +186,15 @@ BLEND_API int32_t blend_calibrate_options_init(blend_calibrate_options *options,
  * full prefill, and writes the result atomically to the file `path` (NULL: beside the model, where
  * blend_profile_open looks). With the correction its maps are fitted on samples 0, 2, 4, ... and
  * everything is measured on samples 1, 3, 5, ...; without it on all.
- *   A ratio is trusted when mean KL and top-1 agreement keep the limits, each with the margin of its
- * 95 % interval, there and at every greater measured ratio. It chooses the kind of fusing whose least
- * trusted ratio costs the fewest FLOPs; among those that cost at most half as much again, the one
- * with the least KL.
- *   For the chosen chunk prefix it finds the layers' rounding factors. It rounds one layer at a time
- * on samples 0, 2, ..., reused as they are and fused as chosen, and gives each layer a factor inverse
- * to the root of its share of the KL in both. The factors are kept if on samples 1, 3, ... they are
- * better than all layers alike at reuse by the 95 % interval, and not worse by it as chosen. With
- * fewer than 8 of those samples all layers are alike.
+ *   A ratio is trusted when mean KL and top-1 agreement keep the limits, each with the margin of
+ * its 95 % interval, there and at every greater measured ratio. It chooses the kind of fusing whose
+ * least trusted ratio costs the fewest FLOPs; among those that cost at most half as much again, the
+ * one with the least KL.
+ *   For the chosen chunk prefix it finds the layers' rounding factors. It rounds one layer at a
+ * time on samples 0, 2, ..., reused as they are and fused as chosen, and gives each layer a factor
+ * inverse to the root of its share of the KL in both. The factors are kept if on samples 1, 3, ...
+ * they are better than all layers alike at reuse by the 95 % interval, and not worse by it as
+ * chosen. With fewer than 8 of those samples all layers are alike.
  *   Takes a few prefills of the samples for every line of the table; chunks stay in memory. Returns
  * BLEND_OK, or BLEND_BELOW_LIMITS when no ratio kept the limits: the profile then says so and asks
  * for ratio 1.
@@ -223,16 +226,17 @@ BLEND_API int32_t blend_verify_options_init(blend_verify_options *options, size_
 
 typedef struct blend_verdict {
   uint32_t struct_size;
-  uint32_t trusted;   /* 1: at the profile's ratio these prompts keep the limits, with their margins */
+  uint32_t trusted;   /* 1: at the profile's ratio these prompts keep the limits, with their
+                         margins */
   double ratio;       /* the profile's */
   double kl_mean;     /* there */
   double top1;        /* there */
   double least_ratio; /* of those measured, from which on all keep the limits; -1: none */
 } blend_verdict;
 
-/* Measures the profile's choice on samples that it was not made from. `verdict` may be NULL. Returns
- * BLEND_OK, or BLEND_BELOW_LIMITS when the limits are not kept at the profile's ratio. Errors: as
- * blend_calibrate, and MISMATCH (the profile is of another model). */
+/* Measures the profile's choice on samples that it was not made from. `verdict` may be NULL.
+ * Returns BLEND_OK, or BLEND_BELOW_LIMITS when the limits are not kept at the profile's ratio.
+ * Errors: as blend_calibrate, and MISMATCH (the profile is of another model). */
 BLEND_API int32_t blend_verify(const blend_model *model, const blend_profile *profile,
                                const blend_sample *samples, size_t n_samples,
                                const blend_verify_options *options, blend_verdict *verdict,

@@ -45,8 +45,8 @@ typedef struct blend_remote_options {
                            default 604800, a week. 0: the server alone decides */
   uint64_t bytes;    /* host memory for chunks that are on their way from there; default 1 GiB.
                            What does not fit is a miss */
-  uint32_t timeout_ms; /* of one request to a server, up to segment_bytes of answer
-                           included: the longest that a fuse waits for a part of a chunk; default 1000 */
+  uint32_t timeout_ms; /* of one request to a server, up to segment_bytes of answer included: the
+                           longest that a fuse waits for a part of a chunk; default 1000 */
   uint32_t retry_ms; /* a server that failed is left alone for this long, then tried in the
                            background; default 5000 */
   uint32_t fuse_ms;  /* what one fuse, or one batch, may wait for all its look-ups there
@@ -71,24 +71,24 @@ BLEND_API int32_t blend_remote_options_init(blend_remote_options *options, size_
 
 /* Asks every server whether it answers, and accepts this client. */
 BLEND_API int32_t blend_store_remote_check(const blend_store *store, blend_error **err);
-/* Puts chunks there that it does not have: those of `ids` in the options, or all that the store has.
- * `n_chunks` (may be NULL) counts those put. Errors: NOT_FOUND and CORRUPT (one of `ids`), FULL,
- * CANCELLED, CALLBACK. */
+/* Puts chunks there that it does not have: those of `ids` in the options, or all that the store
+ * has. `n_chunks` (may be NULL) counts those put. Errors: NOT_FOUND and CORRUPT (one of `ids`),
+ * FULL, CANCELLED, CALLBACK. */
 BLEND_API int32_t blend_store_remote_push(const blend_store *store,
                                           const blend_transfer_options *options,
                                           uint64_t *n_chunks, blend_error **err);
-/* Brings chunks from there that the store does not have, as far as its quota goes: those of `ids`, or
- * all that are there. Likewise. */
+/* Brings chunks from there that the store does not have, as far as its quota goes: those of `ids`,
+ * or all that are there. Likewise. */
 BLEND_API int32_t blend_store_remote_pull(const blend_store *store,
                                           const blend_transfer_options *options,
                                           uint64_t *n_chunks, blend_error **err);
 
-/* `id` is valid during the call only; NULL where a key there does not tell it. `problem` is NULL for a
- * sound chunk. */
+/* `id` is valid during the call only; NULL where a key there does not tell it. `problem` is NULL
+ * for a sound chunk. */
 typedef int32_t (*blend_remote_fn)(void *user, const blend_chunk_id *id, const char *problem);
 
-/* Reads and checks every byte of those of `ids`, or of all that are there, and calls `fn` (may be NULL)
- * for each. CORRUPT after the last if any was damaged or not whole; CANCELLED, CALLBACK. */
+/* Reads and checks every byte of those of `ids`, or of all that are there, and calls `fn` (may be
+ * NULL) for each. CORRUPT after the last if any was damaged or not whole; CANCELLED, CALLBACK. */
 BLEND_API int32_t blend_store_remote_verify(const blend_store *store,
                                             const blend_transfer_options *options,
                                             blend_remote_fn fn, void *user, blend_error **err);
@@ -96,8 +96,8 @@ BLEND_API int32_t blend_store_remote_verify(const blend_store *store,
 BLEND_API int32_t blend_store_remote_remove(const blend_store *store, const blend_chunk_id *id,
                                             blend_error **err);
 /* How fast the remote tier is from here: reads a few chunks of it, up to some 64 MiB, and writes
- * bytes_per_s and latency_s; cost_per_gb_hour stays as it is. From then on fuses of this store expect
- * loading from there to take that long. What was read is kept unless the store is read-only.
+ * bytes_per_s and latency_s; cost_per_gb_hour stays as it is. From then on fuses of this store
+ * expect loading from there to take that long. What was read is kept unless the store is read-only.
  * out: initialised. Thread-safe. Errors: NOT_FOUND (nothing there yet that can be read),
  * INVALID_STRUCT. */
 BLEND_API int32_t blend_store_remote_measure(const blend_store *store, blend_storage *out,

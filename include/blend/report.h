@@ -23,41 +23,47 @@ typedef struct blend_fusion_report {
   uint32_t relative;
   uint32_t check_layer;      /* the first */
   uint32_t n_check_layers;   /* 0: the policy chose nothing */
-  uint32_t first_asked_layer; /* PROBE, CASCADE and ATTENTION look at the question's attention at these */
-  uint32_t last_asked_layer;  /* layers, mean over them; 0 and 0: the policy looks at none beforehand */
+  uint32_t first_asked_layer; /* PROBE, CASCADE and ATTENTION look at the question's attention at
+                                 these */
+  uint32_t last_asked_layer;  /* layers, mean over them; 0 and 0: the policy looks at none
+                                 beforehand */
   uint32_t n_layers;
   uint32_t ring_depth;       /* layers that could be in flight; 0: nothing was loaded */
-  double ratio;              /* as asked; of check_layers their mean over the layers after the first */
+  double ratio;              /* as asked; of check_layers their mean over the layers after the
+                                first */
   /* Rows. */
   uint64_t n_rows;           /* of the prompt */
   uint64_t n_rows_resident;  /* there before the fuse: blend_fusion_extend, blend_fusion_restore */
   uint64_t n_rows_exact;     /* reused without loss: prefix hits */
   uint64_t n_rows_reused;    /* rows of CHUNK segments found or precomputed, prefix hits included */
-  uint64_t n_rows_selected;  /* recomputed by the policy, all layers: what the last check let through */
+  uint64_t n_rows_selected;  /* recomputed by the policy, all layers: what the last check let
+                                through */
   uint64_t n_rows_always;    /* question, new text, misses computed inline */
   uint64_t n_rows_corrected; /* not recomputed, drift correction applied. n_rows_selected +
                                 n_rows_corrected = all reused rows that are no prefix hits */
   uint64_t n_rows_judging;   /* recomputed rows by which the drift correction was guarded */
   uint64_t n_rows_tempered;  /* attended to with APE's temperature and scale */
-  uint64_t n_rows_from_memory; /* rows of PREFIX and CHUNK segments, all that was loaded of which came
-                                  from memory */
+  uint64_t n_rows_from_memory; /* rows of PREFIX and CHUNK segments, all that was loaded of which
+                                  came from memory */
   uint64_t n_rows_from_device; /* of these: all that was needed of them was in device memory
                                   (device_bytes of blend_ctx_options) */
-  uint64_t n_rows_sooner_computed; /* rows of segments that are stored, but were computed because that
-                                  was sooner than loading: their source is BLEND_SOURCE_COMPUTED */
+  uint64_t n_rows_sooner_computed; /* rows of segments that are stored, but were computed because
+                                  that was sooner than loading: their source is
+                                  BLEND_SOURCE_COMPUTED */
   /* Segments. */
   uint64_t n_segments;
   uint64_t n_hits;           /* PREFIX and CHUNK segments found */
   uint64_t n_misses;
-  uint64_t n_misses_late;    /* of n_misses: the remote tier had not answered when fuse_ms were over */
+  uint64_t n_misses_late;    /* of n_misses: the remote tier had not answered when fuse_ms were
+                                over */
   uint64_t n_misses_queued;  /* BLEND_MISS_COMPUTE_STORE: misses computed in this pass whose prefill
                                 and store follow after it; a first chunk that also gets a copy after
                                 BOS counts too */
   /* Bytes of K and V. */
-  uint64_t bytes_loaded;     /* staged, from the store or (misses) from memory; in a batch those that
-                                this prompt was the first to need */
-  uint64_t bytes_from_memory; /* of bytes_loaded: from the store's ram_bytes, from chunks that were on
-                                 their way to the disk, and of misses. The rest, less
+  uint64_t bytes_loaded;     /* staged, from the store or (misses) from memory; in a batch those
+                                that this prompt was the first to need */
+  uint64_t bytes_from_memory; /* of bytes_loaded: from the store's ram_bytes, from chunks that were
+                                 on their way to the disk, and of misses. The rest, less
                                  bytes_from_remote, came from the disk or its page cache */
   uint64_t bytes_from_remote; /* of bytes_loaded: brought by a server of the remote tier */
   uint64_t bytes_from_device; /* not in bytes_loaded: K and V, as if decoded, in device memory */
@@ -75,14 +81,17 @@ typedef struct blend_fusion_report {
   uint64_t other_ns;         /* the host's callbacks, a round that a damaged chunk spoilt, and the
                                 other prompts of a batch */
   uint64_t correct_ns;       /* part of place_ns: the drift maps */
-  uint64_t load_ns;          /* reader thread busy: reading, checking, gathering; overlaps compute */
-  uint64_t stall_ns;         /* reader thread waited for a free slot of the ring; overlaps compute */
+  uint64_t load_ns;          /* reader thread busy: reading, checking, gathering; overlaps
+                                compute */
+  uint64_t stall_ns;         /* reader thread waited for a free slot of the ring; overlaps
+                                compute */
   double flops;              /* operations of the matrices and of attention, 2 a multiply-add, the
                                 drift maps and what the policy probes included */
   double drift_share;        /* applied share of the drift correction: mean over K and V of the
                                 corrected layers, 0 .. 1; 1 where no row judged, 0 without one */
   /* What the controller chose by, with BLEND_FUSION_RATIO_CHOSEN; 0 without. */
-  uint64_t ttft_expected_ns; /* of its choice: the sum over the layers of the longer of load and compute */
+  uint64_t ttft_expected_ns; /* of its choice: the sum over the layers of the longer of load and
+                                compute */
   uint64_t load_expected_ns; /* loading what it left to be loaded, all layers */
   uint64_t compute_expected_ns; /* computing, all layers */
   uint64_t computing_expected_ns; /* computing everything and loading nothing */
@@ -98,9 +107,9 @@ typedef struct blend_layer_info {
   uint32_t layer;
   uint64_t rows_kv;     /* rows whose K, V were computed at this layer */
   uint64_t rows_full;   /* rows that also went through attention and the feed-forward layer */
-  uint64_t rows_asked;  /* rows that were computed here beforehand, to see what the question attends to,
-                           and computed again (PROBE, CASCADE, ATTENTION): not counted in rows_kv and
-                           rows_full. At the last layer looked at only their K, V */
+  uint64_t rows_asked;  /* rows that were computed here beforehand, to see what the question attends
+                           to, and computed again (PROBE, CASCADE, ATTENTION): not counted in
+                           rows_kv and rows_full. At the last layer looked at only their K, V */
   uint64_t rows_placed; /* stored rows scattered into the cache */
   uint64_t bytes_loaded;
   uint64_t bytes_from_memory;
@@ -115,7 +124,8 @@ typedef struct blend_layer_info {
   uint64_t select_ns;
   uint64_t stall_ns; /* the reader waited before it, for a free slot of the ring */
   double drift_share_k; /* applied share of the drift correction of K: clip(<drift, predicted> /
-                           <predicted, predicted>, 0, 1) over the recomputed rows. 0: not corrected */
+                           <predicted, predicted>, 0, 1) over the recomputed rows. 0: not
+                           corrected */
   double drift_share_v; /* the same of V */
 } blend_layer_info;
 
@@ -133,9 +143,9 @@ BLEND_API int32_t blend_fusion_get_layer(const blend_fusion *fusion, uint32_t la
 #define BLEND_RECORD_PREDECESSOR 2u /* after the prompt head and the chunk before it */
 #define BLEND_RECORD_CONTEXTUAL 3u  /* after the chunk prefix and context passages */
 #define BLEND_RECORD_HEAD 4u        /* after the chunk prefix */
-#define BLEND_RECORD_ALONE 5u       /* after nothing, in a prompt that begins with something: its first
-                                       row draws attention that it should not have, and answers are
-                                       lost */
+#define BLEND_RECORD_ALONE 5u       /* after nothing, in a prompt that begins with something: its
+                                       first row draws attention that it should not have, and
+                                       answers are lost */
 
 typedef struct blend_segment_info {
   uint32_t struct_size;
@@ -179,12 +189,12 @@ typedef struct blend_store_report {
   uint64_t ram_chunks;   /* of which layers are held in memory */
   uint64_t ram_bytes;
   uint64_t ram_budget_bytes;
-  int64_t oldest_use_unix_s; /* last use of the first chunk in eviction order; 0: every chunk is pinned
-                                or there is none */
+  int64_t oldest_use_unix_s; /* last use of the first chunk in eviction order; 0: every chunk is
+                                pinned or there is none */
   int64_t newest_use_unix_s; /* last use of the last chunk in eviction order; likewise 0 */
-  /* Copies of one text with different prefixes: the one with the shortest prefix is its plain record,
-   * the others are variants. All 0 while the store has chunks: not known, because an older build
-   * wrote it; opening it for writing counts them. */
+  /* Copies of one text with different prefixes: the one with the shortest prefix is its plain
+   record, * the others are variants. All 0 while the store has chunks: not known, because an older
+   build * wrote it; opening it for writing counts them. */
   uint64_t n_texts;
   uint64_t varied_texts;     /* of n_texts: those that have variants */
   uint64_t n_variants;
@@ -203,8 +213,8 @@ typedef struct blend_store_report {
   uint64_t checks_done;      /* answers compared with full prefill (check_every) */
   uint64_t checks_dropped;   /* too many waited, or the prefill failed */
   uint64_t checks_queued;    /* answers that wait for idle time now */
-  /* Of all processes since the store was made. Hits and misses are written in batches, so these lag a
-   * little. */
+  /* Of all processes since the store was made. Hits and misses are written in batches, so these lag
+   a * little. */
   uint64_t total_ram_hits;
   uint64_t total_disk_hits;
   uint64_t total_variant_hits;
@@ -242,8 +252,8 @@ BLEND_API int32_t blend_store_list_metrics(const blend_store *store, blend_metri
                                            blend_error **err);
 /* The same as the text that Prometheus scrapes (exposition format 0.0.4), each line with the label
  * store="`name`"; NULL is "". Writes up to `capacity` bytes and a NUL if it fits, and the text's
- * length to *n_bytes. Errors: BUFFER_TOO_SMALL (call again with *n_bytes + 1; figures may have grown
- * meanwhile). */
+ * length to *n_bytes. Errors: BUFFER_TOO_SMALL (call again with *n_bytes + 1; figures may have
+ * grown meanwhile). */
 BLEND_API int32_t blend_store_get_metrics(const blend_store *store, const char *name, char *text,
                                           size_t capacity, size_t *n_bytes, blend_error **err);
 

@@ -12,33 +12,34 @@ extern "C" {
 
 /* ---- Fork and make exact ------------------------------------------------------------------ */
 
-/* A second fusion with the rows, logits and report that `fusion` has now, for several answers to one
- * prompt. From here on the two are apart: each gives the bits that a fuse of its own and the same
- * calls would have given. K and V are shared copy-on-write in pages of 16 rows per head: a fork costs
- * memory only for rows appended later. The first fork copies them once, to memory that can be shared,
- * and needs twice the memory meanwhile. A CUDA device, and a host that forbids memfd_create, copies
- * them for every fork. Any of them may be closed first; each may be forked again.
+/* A second fusion with the rows, logits and report that `fusion` has now, for several answers to
+ * one prompt. From here on the two are apart: each gives the bits that a fuse of its own and the
+ * same calls would have given. K and V are shared copy-on-write in pages of 16 rows per head: a
+ * fork costs memory only for rows appended later. The first fork copies them once, to memory that
+ * can be shared, and needs twice the memory meanwhile. A CUDA device, and a host that forbids
+ * memfd_create, copies them for every fork. Any of them may be closed first; each may be forked
+ * again.
  * Errors: OUT_OF_MEMORY, FORKED. */
 BLEND_API int32_t blend_fusion_fork(blend_fusion **out, blend_fusion *fusion, blend_error **err);
 
 /* Makes a fusion exact. Call it on a fusion from which nothing was generated; generate from a fork.
- * It replaces K and V of all rows by those of full prefill, unless BLEND_FUSION_EXACT says that they
- * are that already. Then it appends the tokens of `tokens` [n_tokens] that greedy decoding would
- * give, several a pass, as draft tokens, and stops before the first that it would not give. *n_kept
- * is how many it appended. blend_fusion_generate at temperature 0, with no penalties, bias or
- * callback, goes on from there: the kept tokens and what it generates are full prefill's answer.
+ * It replaces K and V of all rows by those of full prefill, unless BLEND_FUSION_EXACT says that
+ * they are that already. Then it appends the tokens of `tokens` [n_tokens] that greedy decoding
+ * would give, several a pass, as draft tokens, and stops before the first that it would not give.
+ * *n_kept is how many it appended. blend_fusion_generate at temperature 0, with no penalties, bias
+ * or callback, goes on from there: the kept tokens and what it generates are full prefill's answer.
  *
  * So a host can show an answer at once and correct it a moment later. It forks the fusion and
- * generates from the fork. Meanwhile another thread calls this on the fusion with no tokens. Then it
- * calls this once more with the tokens that the fork gave. Where *n_kept is less than n_tokens the
- * host takes the others back, and generates on from the fusion. Sampled tokens cannot be checked in
- * this way: append them by blend_fusion_decode after a call with none.
+ * generates from the fork. Meanwhile another thread calls this on the fusion with no tokens. Then
+ * it calls this once more with the tokens that the fork gave. Where *n_kept is less than n_tokens
+ * the host takes the others back, and generates on from the fusion. Sampled tokens cannot be
+ * checked in this way: append them by blend_fusion_decode after a call with none.
  *
  * Costs a full prefill and memory for a second cache meanwhile, unless nothing was reused. `n_kept`
  * and `cancel` may be NULL. A call that fails in full prefill leaves the fusion as it was; one that
  * fails later leaves it exact, with *n_kept of the tokens.
- * Errors: INVALID_ARGUMENT, CONTEXT_LENGTH (more tokens than reserved rows), NUMERIC, OUT_OF_MEMORY,
- * CANCELLED, FORKED. */
+ * Errors: INVALID_ARGUMENT, CONTEXT_LENGTH (more tokens than reserved rows), NUMERIC,
+ * OUT_OF_MEMORY, CANCELLED, FORKED. */
 BLEND_API int32_t blend_fusion_make_exact(blend_fusion *fusion, const int32_t *tokens,
                                           size_t n_tokens, size_t *n_kept,
                                           const blend_cancel *cancel, blend_error **err);
@@ -46,13 +47,13 @@ BLEND_API int32_t blend_fusion_make_exact(blend_fusion *fusion, const int32_t *t
 /* ---- Further turns ------------------------------------------------------------------------ */
 
 /* Fuses `segments` after the rows there are: the prompt, what was generated, and whatever the host
- * decoded. These rows stay as they are and the new rows attend to them. Chunks among the new segments
- * are reused as by blend_fuse, so a next turn may bring passages of its own; the same chunk may come
- * in several turns. PREFIX segments are refused: they can only stand at the start. The cache grows as
- * far as needed (`reserve_tokens` counts from the new end; while it grows both sizes are in memory).
- * Segments, `selected` and `deviation` then cover all rows, and decoded rows belong to no segment.
- * The report (but n_rows and n_segments) and the layers are those of this fuse. On failure the fusion
- * is as before. Errors: as blend_fuse. */
+ * decoded. These rows stay as they are and the new rows attend to them. Chunks among the new
+ * segments are reused as by blend_fuse, so a next turn may bring passages of its own; the same
+ * chunk may come in several turns. PREFIX segments are refused: they can only stand at the start.
+ * The cache grows as far as needed (`reserve_tokens` counts from the new end; while it grows both
+ * sizes are in memory). Segments, `selected` and `deviation` then cover all rows, and decoded rows
+ * belong to no segment. The report (but n_rows and n_segments) and the layers are those of this
+ * fuse. On failure the fusion is as before. Errors: as blend_fuse. */
 BLEND_API int32_t blend_fusion_extend(blend_fusion *fusion, const blend_store *store,
                                       const blend_segment *segments, size_t n_segments,
                                       const blend_fuse_options *options, blend_error **err);
@@ -62,17 +63,17 @@ BLEND_API int32_t blend_fusion_extend(blend_fusion *fusion, const blend_store *s
  * goes on in the background (blend_store_flush waits for it, and says if it failed). `id`, which
  * may be NULL, depends on the model, the dtype, `tenant` and the tokens of all rows. No prefilled
  * chunk has it, so an approximate cache never passes for an exact one. Saved fusions count towards
- * the quota and are listed and removed like chunks. Errors: READ_ONLY, NUMERIC (a value too large for
- * the dtype), OUT_OF_MEMORY, CANCELLED, FORKED; FULL and IO come later, from the flush. */
+ * the quota and are listed and removed like chunks. Errors: READ_ONLY, NUMERIC (a value too large
+ * for the dtype), OUT_OF_MEMORY, CANCELLED, FORKED; FULL and IO come later, from the flush. */
 BLEND_API int32_t blend_fusion_save(const blend_fusion *fusion, const blend_store *store,
                                     const char *tenant, const blend_cancel *cancel,
                                     blend_chunk_id *id, blend_error **err);
 /* Brings a saved fusion of `tenant` (NULL: "") back, with `reserve_tokens` rows kept free after it
  * (fewer where the model's context ends sooner). The last row is computed again, which gives the
  * logits. The fusion can be decoded, extended, edited and saved like any other. Its info has
- * BLEND_FUSION_RESTORED, and it has no segments and no n_threads. Errors: NOT_FOUND (no such fusion,
- * or another tenant's), MISMATCH (another model's), CORRUPT (the saved bytes are damaged; also an
- * event: fuse the tokens again), CONTEXT_LENGTH, IO, OUT_OF_MEMORY, CANCELLED, FORKED. */
+ * BLEND_FUSION_RESTORED, and it has no segments and no n_threads. Errors: NOT_FOUND (no such
+ * fusion, or another tenant's), MISMATCH (another model's), CORRUPT (the saved bytes are damaged;
+ * also an event: fuse the tokens again), CONTEXT_LENGTH, IO, OUT_OF_MEMORY, CANCELLED, FORKED. */
 BLEND_API int32_t blend_fusion_restore(blend_fusion **out, const blend_model *model,
                                        const blend_store *store, const blend_chunk_id *id,
                                        const char *tenant, uint32_t reserve_tokens,
@@ -82,12 +83,14 @@ BLEND_API int32_t blend_fusion_restore(blend_fusion **out, const blend_model *mo
 
 /* Replaces the n_rows rows from `first_row` on by `tokens` [n_tokens], in the prompt or in what
  * followed it (AttentionStore 3.4). n_rows == 0 inserts, n_tokens == 0 erases, both do nothing. To
- * keep a long conversation inside the context, erase its oldest rows after BOS and the system prompt.
- *   The new rows are computed and attend to all that precedes them. The rows after them keep their V;
- * their K is rotated to the new position. What they took from the erased rows stays in them, and they
- * do not attend to the new ones. This makes it cheap, and it is not what a prefill of the tokens would
- * give: docs/research has figures ("Truncation"). Only the last row is computed again, as if it had
- * just been decoded, so that logits, decode and generate are right for the rows as they now stand.
+ * keep a long conversation inside the context, erase its oldest rows after BOS and the system
+ * prompt.
+ *   The new rows are computed and attend to all that precedes them. The rows after them keep their
+ * V; their K is rotated to the new position. What they took from the erased rows stays in them, and
+ * they do not attend to the new ones. This makes it cheap, and it is not what a prefill of the
+ * tokens would give: docs/research has figures ("Truncation"). Only the last row is computed again,
+ * as if it had just been decoded, so that logits, decode and generate are right for the rows as
+ * they now stand.
  *   Segments, `selected` and `deviation` are renumbered to the new positions, and erased rows leave
  * them. Rows inserted inside a segment belong to it; rows inserted between segments belong to none.
  * New rows are not selected and have deviation 0. The report and the layers stay those of the fuse,

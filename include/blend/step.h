@@ -28,7 +28,8 @@ typedef struct blend_model_description {
   uint32_t head_dim;
   uint32_t n_vocab;
   uint32_t context_length;  /* rows a plan may have */
-  uint32_t weight_dtype;    /* BLEND_DTYPE_F32 (default), _F16 or _BF16: what a store's AUTO goes by */
+  uint32_t weight_dtype;    /* BLEND_DTYPE_F32 (default), _F16 or _BF16: what a store's AUTO goes
+                               by */
   uint32_t rope_layout;     /* BLEND_ROPE_*; default HALF_SPLIT */
   uint32_t rotary_dim;      /* elements of a head that rotate; 0 (default) = head_dim */
   double rope_theta;        /* default 10000 */
@@ -42,9 +43,9 @@ typedef struct blend_model_description {
 BLEND_API int32_t blend_model_description_init(blend_model_description *description,
                                                size_t struct_size);
 
-/* A model that the host runs itself: no weights, no tokenizer. For blend_chunk_put, blend_chunk_find
- * and the step API (blend_plan_create). What needs weights or a tokenizer (blend_model_tokenize,
- * blend_precompute, blend_fuse, ...) refuses it with INVALID_ARGUMENT.
+/* A model that the host runs itself: no weights, no tokenizer. For blend_chunk_put,
+ * blend_chunk_find and the step API (blend_plan_create). What needs weights or a tokenizer
+ * (blend_model_tokenize, blend_precompute, blend_fuse, ...) refuses it with INVALID_ARGUMENT.
  * Two models with one fingerprint share their chunks, so weights that differ must differ in name or
  * fingerprint. The description is copied. Errors: INVALID_ARGUMENT (names the member; or there is
  * neither a name nor a fingerprint), INVALID_STRUCT, OUT_OF_MEMORY. */
@@ -54,7 +55,8 @@ BLEND_API int32_t blend_model_create_from_description(blend_model **out, const b
 
 /* ---- Chunks that the host prefilled ------------------------------------------------------- */
 
-#define BLEND_KV_VIEW_UNROTATED 1u /* K is before RoPE; otherwise it is rotated to its row's place */
+#define BLEND_KV_VIEW_UNROTATED 1u /* K is before RoPE; otherwise it is rotated to its row's
+                                      place */
 
 /* K and V of consecutive rows of one layer in the host's memory. Element e of head h of row i lies
  * at k + i * row_stride + h * head_stride + e, the same for v: [rows, n_kv_heads, head_dim] (the
@@ -73,8 +75,8 @@ typedef struct blend_kv_view {
 /* Stores a chunk whose K and V the host's own engine computed, as blend_precompute does with the
  * built-in one: the rows of `tokens`, prefilled after options.chunk_prefix (which is not stored).
  * layers: [n_layers], each the chunk's n_tokens rows; rotated K is turned back from the positions
- * first_position, first_position + 1, ... (options.n_chunk_prefix, as a rule). When it returns BLEND_OK
- * the chunk is on disk; one of the same id is replaced. `id` and `options` may be NULL.
+ * first_position, first_position + 1, ... (options.n_chunk_prefix, as a rule). When it returns
+ * BLEND_OK the chunk is on disk; one of the same id is replaced. `id` and `options` may be NULL.
  * Errors: INVALID_ARGUMENT, CONTEXT_LENGTH, NUMERIC (names layer and row; or a value that does not
  * fit the store's kv_dtype), FULL, READ_ONLY, IO, CANCELLED, CALLBACK. */
 BLEND_API int32_t blend_chunk_put(const blend_model *model, const blend_store *store,
@@ -86,12 +88,13 @@ BLEND_API int32_t blend_chunk_put(const blend_model *model, const blend_store *s
 /* ---- Step API ---------------------------------------------------------------------------- */
 
 /* For hosts that run the model themselves (the paper's fetch_kv, synchronize and prefill_layer,
- * CacheBlend section 5). The host computes the rows of blend_plan_get_rows, layer by layer; the plan
- * brings the stored K and V of all other rows into the host's cache meanwhile:
+ * CacheBlend section 5). The host computes the rows of blend_plan_get_rows, layer by layer; the
+ * plan brings the stored K and V of all other rows into the host's cache meanwhile:
  *
  *   blend_plan_create
  *   for each layer l = 0 .. n_layers-1:
- *     blend_plan_fetch_kv(l)     where the layer's K and V go; may be called for later layers too, in
+ *     blend_plan_fetch_kv(l)     where the layer's K and V go; may be called for later layers too,
+ *     in
  *                           order and as early as the memory is there, so that loading runs ahead
  *     (host: K and V of the rows of blend_plan_get_rows, into its cache at those rows)
  *     blend_plan_synchronize(l)  the stored rows are in place
@@ -99,9 +102,9 @@ BLEND_API int32_t blend_chunk_put(const blend_model *model, const blend_store *s
  *     (host: attention and the rest of the layer, for the rows that go on or for all of them)
  *     blend_plan_commit(l)
  *
- * With PROBE, CASCADE and ATTENTION, alone or in a union, the question asks first: blend_plan_get_rows has
- * no row of a chunk yet, and the layers up to the last that is asked, A = last_asked_layer of
- * blend_plan_get_report (1 with PROBE and CASCADE), are begun twice:
+ * With PROBE, CASCADE and ATTENTION, alone or in a union, the question asks first:
+ * blend_plan_get_rows has no row of a chunk yet, and the layers up to the last that is asked, A =
+ * last_asked_layer of blend_plan_get_report (1 with PROBE and CASCADE), are begun twice:
  *
  *   layers 0 .. A-1 as above, for the question's rows over the stored ones
  *   of layer A     blend_plan_fetch_kv, K and V of these rows, blend_plan_synchronize
@@ -117,13 +120,13 @@ typedef struct blend_plan blend_plan;
  * reserve_tokens is not used. options.cancel, options.progress (asked by blend_plan_commit, in
  * layers) and options.score (asked by blend_plan_select) are kept and must outlive the plan;
  * `profile` need not. With a profile the rows that are not computed take the drift correction on
- * their way into the host's cache, as in blend_fuse: the fresh K and V given to blend_plan_select at
- * the check layer are what it goes by. Its maps are of the K and V of the model that was calibrated,
- * element by element: a host that orders them otherwise (BLEND_ROPE_HALF_SPLIT for a model calibrated
- * as GGUF) must not use it. BLEND_RATIO_AUTO is right as far as the host computes as fast as
- * `machine`. The plan keeps the store open and reads from one snapshot of it until the last layer is
- * committed or the plan is closed, so close it soon. After fork() the child's calls on it give
- * BLEND_E_FORKED. Errors: as blend_fuse; UNSUPPORTED for QUESTION, which
+ * their way into the host's cache, as in blend_fuse: the fresh K and V given to blend_plan_select
+ * at the check layer are what it goes by. Its maps are of the K and V of the model that was
+ * calibrated, element by element: a host that orders them otherwise (BLEND_ROPE_HALF_SPLIT for a
+ * model calibrated as GGUF) must not use it. BLEND_RATIO_AUTO is right as far as the host computes
+ * as fast as `machine`. The plan keeps the store open and reads from one snapshot of it until the
+ * last layer is committed or the plan is closed, so close it soon. After fork() the child's calls
+ * on it give BLEND_E_FORKED. Errors: as blend_fuse; UNSUPPORTED for QUESTION, which
  * weighs by the attention at the check layer, and for APE. */
 BLEND_API int32_t blend_plan_create(blend_plan **out, const blend_model *model,
                                     const blend_store *store, const blend_segment *segments,
@@ -134,15 +137,15 @@ BLEND_API int32_t blend_plan_create(blend_plan **out, const blend_model *model,
 BLEND_API void blend_plan_close(blend_plan *plan);
 
 /* Starts again at layer 0 with the same look-up; what was fetched so far is void. After
- * BLEND_E_CORRUPT the damaged chunk is a miss now (and an event): precomputed, computed by the host,
- * or BLEND_E_NOT_FOUND, as on_miss says. Refused once the last layer is committed. */
+ * BLEND_E_CORRUPT the damaged chunk is a miss now (and an event): precomputed, computed by the
+ * host, or BLEND_E_NOT_FOUND, as on_miss says. Refused once the last layer is committed. */
 BLEND_API int32_t blend_plan_restart(blend_plan *plan, blend_error **err);
 
 /* Tokens of the prompt, [*n_tokens]. Valid while the plan is open. */
 BLEND_API int32_t blend_plan_get_tokens(const blend_plan *plan, const int32_t **tokens,
                                     size_t *n_tokens, blend_error **err);
-/* Rows that the host computes at this point, ascending; [*n]. Valid until the next blend_plan_select,
- * blend_plan_probe, blend_plan_restart or close. */
+/* Rows that the host computes at this point, ascending; [*n]. Valid until the next
+ * blend_plan_select, blend_plan_probe, blend_plan_restart or close. */
 BLEND_API int32_t blend_plan_get_rows(const blend_plan *plan, const uint32_t **rows, size_t *n,
                                   blend_error **err);
 
@@ -151,34 +154,35 @@ BLEND_API int32_t blend_plan_get_rows(const blend_plan *plan, const uint32_t **r
  * BLEND_KV_VIEW_UNROTATED) and written; all others are left alone. Returns at once. The memory must
  * stay until blend_plan_synchronize of the layer returned, or the plan is restarted or closed.
  * Errors: INVALID_ARGUMENT, INVALID_STRUCT. */
-BLEND_API int32_t blend_plan_fetch_kv(blend_plan *plan, uint32_t layer, const blend_kv_view *layer_kv,
-                                 blend_error **err);
+BLEND_API int32_t blend_plan_fetch_kv(blend_plan *plan, uint32_t layer,
+                                      const blend_kv_view *layer_kv, blend_error **err);
 
 /* Waits until the stored rows of `layer` are in place. By this call the host's own rows are in the
  * memory given to blend_plan_fetch_kv: after the check layer the drift correction is guarded by
- * those that are recomputed, which are read there (BLEND_CORRECTION_UNGUARDED reads none, and places
- * a layer without waiting for this call).
- * Errors: CORRUPT (a chunk is damaged: blend_plan_restart), IO, NUMERIC (a stored value does not fit
- * the host's dtype), CANCELLED, INVALID_ARGUMENT. */
+ * those that are recomputed, which are read there (BLEND_CORRECTION_UNGUARDED reads none, and
+ * places a layer without waiting for this call).
+ * Errors: CORRUPT (a chunk is damaged: blend_plan_restart), IO, NUMERIC (a stored value does not
+ * fit the host's dtype), CANCELLED, INVALID_ARGUMENT. */
 BLEND_API int32_t blend_plan_synchronize(blend_plan *plan, uint32_t layer, blend_error **err);
 
 /* Policies that probe: tells what the question attends to over the stored rows, and begins again at
  * layer 0 with the rows that are chosen by that, whose value is blend_plan_get_rows from now on.
- * attention: [n_rows of the prompt], the probability that the question's rows put on each row, mean over
- * heads, these rows and the layers first_asked_layer .. last_asked_layer of blend_plan_get_report (layer 1
- * alone with PROBE and CASCADE). The plan only ranks by it: with ATTENTION a host may leave layers out of
- * the mean. What was fetched so far is in place and stays there, but for the drift correction of rows that
- * were left out, which blend_plan_synchronize of the last of these layers adds: the memory given for that
- * layer must stay until then. `rows` is valid as in blend_plan_select.
+ * attention: [n_rows of the prompt], the probability that the question's rows put on each row, mean
+ * over heads, these rows and the layers first_asked_layer .. last_asked_layer of
+ * blend_plan_get_report (layer 1 alone with PROBE and CASCADE). The plan only ranks by it: with
+ * ATTENTION a host may leave layers out of the mean. What was fetched so far is in place and stays
+ * there, but for the drift correction of rows that were left out, which blend_plan_synchronize of
+ * the last of these layers adds: the memory given for that layer must stay until then. `rows` is
+ * valid as in blend_plan_select.
  * Errors: INVALID_ARGUMENT (another number of rows; a value that is negative or not finite). */
 BLEND_API int32_t blend_plan_probe(blend_plan *plan, const float *attention, size_t n_rows,
                                    const uint32_t **rows, size_t *n, blend_error **err);
 
-/* The rows to go on with after this layer's K and V, ascending, [*n]; a subset of blend_plan_get_rows,
- * and its value from now on. At a check layer they are the policy's choice by deviation, and the call
- * is needed; at the last layer the prompt's last row alone; elsewhere the same rows. The last row is
- * always among them. The rows' fresh K and V of this layer stay in the cache even for those that
- * are dropped.
+/* The rows to go on with after this layer's K and V, ascending, [*n]; a subset of
+ * blend_plan_get_rows, and its value from now on. At a check layer they are the policy's choice by
+ * deviation, and the call is needed; at the last layer the prompt's last row alone; elsewhere the
+ * same rows. The last row is always among them. The rows' fresh K and V of this layer stay in the
+ * cache even for those that are dropped.
  * fresh: row i is row (*rows)[i] of the last call; may be NULL where nothing is measured. `rows` is
  * valid until the next blend_plan_select, blend_plan_restart or close.
  * Errors: INVALID_ARGUMENT, NUMERIC (names the row), CALLBACK, CANCELLED. */
@@ -197,8 +201,8 @@ BLEND_API int32_t blend_plan_get_layer(const blend_plan *plan, uint32_t layer,
                                        blend_layer_info *info, blend_error **err);
 BLEND_API int32_t blend_plan_get_segment(const blend_plan *plan, size_t segment,
                                          blend_segment_info *info, blend_error **err);
-/* As blend_fusion_get_selected and blend_fusion_get_deviation. Valid until the next blend_plan_select,
- * blend_plan_probe, blend_plan_restart or close. */
+/* As blend_fusion_get_selected and blend_fusion_get_deviation. Valid until the next
+ * blend_plan_select, blend_plan_probe, blend_plan_restart or close. */
 BLEND_API int32_t blend_plan_get_selected(const blend_plan *plan, const uint32_t **rows, size_t *n,
                                       blend_error **err);
 BLEND_API int32_t blend_plan_get_deviation(const blend_plan *plan, const float **deviation,

@@ -18,18 +18,19 @@ extern "C" {
  * thread", not "reads only". */
 typedef struct blend_store blend_store;
 
-/* How the bytes of K and V are stored. The codec is not part of a chunk's id. A chunk keeps the codec
- * it was put with, and is read the same way whatever the store's codec is. docs/quality.md has what
- * the lossy ones cost. */
+/* How the bytes of K and V are stored. The codec is not part of a chunk's id. A chunk keeps the
+ * codec it was put with, and is read the same way whatever the store's codec is. docs/quality.md
+ * has what the lossy ones cost. */
 #define BLEND_CODEC_DEFAULT 0u /* of a store: NONE; of a put: the store's */
 #define BLEND_CODEC_NONE 1u    /* the elements as they are */
 #define BLEND_CODEC_ZSTD 2u    /* lossless: exponents compressed; 1.4 to 1.5 times smaller for bf16,
                                   1.2 for f16 and f32 */
 #define BLEND_CODEC_INT8 3u    /* 8 bits: K has a scale per channel, V per token and head */
 #define BLEND_CODEC_INT4 4u    /* 4 bits in groups of 32: of K along tokens, of V along channels */
-#define BLEND_CODEC_RANS 5u    /* quantized with a step (codec_step), finer for rows that their chunk
-                                  attends to, then entropy-coded: about 5 times smaller than 16 bits.
-                                  The CPU decodes it; a store with such chunks is of format version 3 */
+#define BLEND_CODEC_RANS 5u    /* quantized with a step (codec_step), finer for rows that their
+                                  chunk attends to, then entropy-coded: about 5 times smaller than
+                                  16 bits. The CPU decodes it; a store with such chunks is of format
+                                  version 3 */
 
 /* How layers are read from the disk. What the page cache holds is taken from there in mode AUTO. */
 #define BLEND_READ_AUTO 0u    /* the first of these that works here, tried at open */
@@ -46,7 +47,8 @@ typedef struct blend_store blend_store;
 
 #define BLEND_STORE_READ_ONLY 1u
 #define BLEND_STORE_NO_CREATE 2u /* NOT_FOUND instead of making a new store */
-#define BLEND_STORE_GROUP 4u     /* new files are its group's too: 0770 and 0660, not 0700 and 0600 */
+#define BLEND_STORE_GROUP 4u     /* new files are its group's too: 0770 and 0660, not 0700 and
+                                    0600 */
 
 struct blend_remote_options; /* blend/remote.h */
 
@@ -86,8 +88,9 @@ typedef struct blend_store_options {
                             compared. The first few of a kind always are. 0 (default): 16;
                             UINT32_MAX: none */
   uint32_t check_tokens; /* answer tokens that a check compares, at most 256; 0 (default): 32 */
-  const struct blend_remote_options *remote; /* a Valkey or Redis that many machines share, initialised
-                            by blend_remote_options_init; NULL (default): none. Copied */
+  const struct blend_remote_options *remote; /* a Valkey or Redis that many machines share,
+                            initialised by blend_remote_options_init; NULL (default): none.
+                            Copied */
 } blend_store_options;
 
 BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t struct_size);
@@ -111,10 +114,10 @@ BLEND_API void blend_store_close(blend_store *store);
 BLEND_API int32_t blend_store_flush(const blend_store *store, blend_error **err);
 
 /* Waits for the background write of one chunk, by its id: that of blend_fusion_save, of a put with
- * BLEND_PUT_BACKGROUND, or of a fuse that missed, its prefill included. Waits `timeout_ms`, for ever
- * if negative. BLEND_OK: it is on disk. BLEND_PENDING: not yet. Otherwise the write's own error
- * (each call gives it again until the chunk is put again), or NOT_FOUND: the chunk is neither stored
- * nor on its way. */
+ * BLEND_PUT_BACKGROUND, or of a fuse that missed, its prefill included. Waits `timeout_ms`, for
+ * ever if negative. BLEND_OK: it is on disk. BLEND_PENDING: not yet. Otherwise the write's own
+ * error (each call gives it again until the chunk is put again), or NOT_FOUND: the chunk is neither
+ * stored nor on its way. */
 BLEND_API int32_t blend_store_wait(const blend_store *store, const blend_chunk_id *id,
                                    int64_t timeout_ms, blend_error **err);
 

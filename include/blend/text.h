@@ -1,9 +1,10 @@
 /*
- * text.h - documents and a question in, a fusion out. Tokens, template, prompt head, chunks and misses are
- * the library's:
+ * text.h - documents and a question in, a fusion out. The library makes tokens, template, prompt
+ * head, chunks and what is missing:
  *
  *   blend_fusion *fusion = NULL;
- *   blend_precompute_texts(model, store, documents, n, NULL, NULL, &err);  // once; or leave it to the first fuse
+ *   // Once, or leave it to the first fuse:
+ *   blend_precompute_texts(model, store, documents, n, NULL, NULL, &err);
  *   blend_fuse_texts(&fusion, model, store, documents, n, "Who signs the invoices?", NULL, &err);
  *   blend_fusion_generate(fusion, NULL, print_token, NULL, NULL, &err);
  *
@@ -20,81 +21,95 @@ extern "C" {
 #endif
 
 #define BLEND_TEXT_PLAIN 1u    /* no chat template, though the model has one */
-#define BLEND_TEXT_VERBATIM 2u /* documents are taken as they are, white space at their ends included */
-#define BLEND_TEXT_SPECIAL 4u  /* without a template: control tokens such as <|im_end|> are recognized in
-                                  `system` and `question_template`; in the question and the documents never */
+#define BLEND_TEXT_VERBATIM 2u /* documents are taken as they are, white space at their ends
+                                  included */
+#define BLEND_TEXT_SPECIAL 4u  /* without a template: control tokens such as <|im_end|> are
+                                  recognized in `system` and `question_template`; in the question
+                                  and the documents never */
 
-/* How a prompt is put. All texts are UTF-8 and end with a NUL. Give the same to blend_precompute_texts and
- * blend_fuse_texts: what stands before the first document is part of a chunk's id. Members that are NULL or 0
- * have their default. */
+/* How a prompt is put. All texts are UTF-8 and end with a NUL. Give the same to
+ * blend_precompute_texts and blend_fuse_texts: what stands before the first document is part of a
+ * chunk's id. Members that are NULL or 0 have their default. */
 typedef struct blend_text_options {
   uint32_t struct_size;
   uint32_t flags;       /* BLEND_TEXT_* */
   /* The prompt. */
   const char *system;   /* stands first, the same in every prompt; default: none */
-  const char *question_template; /* the text around the question, with {question} in its place. Default: the
-                           question alone where there is a chat template, else "Question: {question}", a new
-                           line, "Answer:" */
-  const char *const *titles; /* [n_documents], for chat templates that write titles; blend_precompute_texts
-                           labels the chunks by them. NULL, also of one document: none */
+  const char *question_template; /* the text around the question, with {question} in its place.
+                           Default: the question alone where there is a chat template, else
+                           "Question: {question}", a new line, "Answer:" */
+  const char *const *titles; /* [n_documents], for chat templates that write titles;
+                           blend_precompute_texts labels the chunks by them. NULL, also of one
+                           document: none */
   /* The chat template. */
-  const char *template_source; /* Jinja in the place of the model's own template; default: the model's */
+  const char *template_source; /* Jinja in the place of the model's own template; default: the
+                                  model's */
   const char *variables; /* a JSON object: further variables of the template; default: none */
-  uint64_t now_s;       /* seconds since 1970, for templates that write the date; 0 (default): the clock's */
+  uint64_t now_s;       /* seconds since 1970, for templates that write the date; 0 (default): the
+                           clock's */
   /* The call. */
-  const char *tenant;   /* salt of the ids, so that tenants never share chunks; default: that of `fuse` or
-                           of `corpus` */
+  const char *tenant;   /* salt of the ids, so that tenants never share chunks; default: that of
+                           `fuse` or of `corpus` */
   const blend_cancel *cancel; /* NULL: that of `fuse` or of `corpus` */
-  const blend_fuse_options *fuse; /* of blend_fuse_texts and blend_fuse_messages; NULL: the defaults */
+  const blend_fuse_options *fuse; /* of blend_fuse_texts and blend_fuse_messages; NULL: the
+                                     defaults */
 } blend_text_options;
 
 BLEND_API int32_t blend_text_options_init(blend_text_options *options, size_t struct_size);
 
-/* The prompt of blend_fuse_texts, not fused: its segments are for blend_fuse_batch, blend_fusion_extend and
- * blend_plan_create. With a chat template it is what blend_chat_render makes of a system message, if `system`
- * is given, the documents, and the question as a message of the role "user". Where the model has no template
- * it is plain text: BOS, if the model expects it, and `system` with a new line after it are PREFIX, each
- * document is a CHUNK, and the question, put into its template, is QUESTION; each is tokenized by itself.
- *   Each document is one chunk. White space at its ends is taken away and one new line put at its end, so that
- * a text is the same chunk however it was read, and the one that the command `blend` stores of a paragraph;
- * what is inside stays. A document may be there several times. Invalid UTF-8 becomes byte tokens. Cut long
- * texts into passages of a few hundred tokens: a chunk is reused whole or not at all.
+/* The prompt of blend_fuse_texts, not fused: its segments are for blend_fuse_batch,
+ * blend_fusion_extend and blend_plan_create. With a chat template it is what blend_chat_render
+ * makes of a system message, if `system` is given, the documents, and the question as a message of
+ * the role "user". Where the model has no template it is plain text: BOS, if the model expects it,
+ * and `system` with a new line after it are PREFIX, each document is a CHUNK, and the question, put
+ * into its template, is QUESTION; each is tokenized by itself.
+ *   Each document is one chunk. White space at its ends is taken away and one new line put at its
+ * end, so that a text is the same chunk however it was read, and the one that the command `blend`
+ * stores of a paragraph; what is inside stays. A document may be there several times. Invalid UTF-8
+ * becomes byte tokens. Cut long texts into passages of a few hundred tokens: a chunk is reused
+ * whole or not at all.
  *   documents: [n_documents], may be none. Everything is copied.
- * Errors: INVALID_ARGUMENT (names a document that is NULL, or that has nothing but white space; or the
- * question that is NULL; or what the template says is wrong), FORMAT and UNSUPPORTED as blend_chat_render,
- * OUT_OF_MEMORY, CANCELLED. */
+ * Errors: INVALID_ARGUMENT (names a document that is NULL, or that has nothing but white space; or
+ * the question that is NULL; or what the template says is wrong), FORMAT and UNSUPPORTED as
+ * blend_chat_render, OUT_OF_MEMORY, CANCELLED. */
 BLEND_API int32_t blend_chat_render_texts(blend_chat **out, const blend_model *model,
                                           const char *const *documents, size_t n_documents,
                                           const char *question, const blend_text_options *options,
                                           blend_error **err);
 
-/* Fuses documents and a question: blend_fuse of the segments of blend_chat_render_texts. A document that the
- * store does not have is computed, and stored afterwards (on_miss of `fuse`). `store` may be NULL: then all is
- * computed and nothing stored. `options` may be NULL.
- *   Chunks are looked for after the head that blend_precompute_texts stores them after, unless `fuse` has a
- * chunk_prefix. It is the head of the prompt itself, as in blend_fuse, but where that is not the same in every
- * prompt: earlier turns of a conversation, or a title, stand before the first document.
- * Errors: those of blend_chat_render_texts and of blend_fuse. CONTEXT_LENGTH: too many documents. */
-BLEND_API int32_t blend_fuse_texts(blend_fusion **out, const blend_model *model, const blend_store *store,
-                                   const char *const *documents, size_t n_documents, const char *question,
+/* Fuses documents and a question: blend_fuse of the segments of blend_chat_render_texts. A document
+ * that the store does not have is computed, and stored afterwards (on_miss of `fuse`). `store` may
+ * be NULL: then all is computed and nothing stored. `options` may be NULL.
+ *   Chunks are looked for after the head that blend_precompute_texts stores them after, unless
+ * `fuse` has a chunk_prefix. It is the head of the prompt itself, as in blend_fuse, but where that
+ * is not the same in every prompt: earlier turns of a conversation, or a title, stand before the
+ * first document.
+ * Errors: those of blend_chat_render_texts and of blend_fuse. CONTEXT_LENGTH: too many
+ * documents. */
+BLEND_API int32_t blend_fuse_texts(blend_fusion **out, const blend_model *model,
+                                   const blend_store *store, const char *const *documents,
+                                   size_t n_documents, const char *question,
                                    const blend_text_options *options, blend_error **err);
 
-/* The same of a conversation, as blend_chat_render puts it: where the template does not read `documents`, they
- * stand before the last message of the role "user". `system` is a message before all others, and
- * `question_template` is not used. `messages`: at least one; NOT_FOUND where there is no chat template. */
+/* The same of a conversation, as blend_chat_render puts it: where the template does not read
+ * `documents`, they stand before the last message of the role "user". `system` is a message before
+ * all others, and `question_template` is not used. `messages`: at least one; NOT_FOUND where there
+ * is no chat template. */
 BLEND_API int32_t blend_fuse_messages(blend_fusion **out, const blend_model *model,
                                       const blend_store *store, const blend_chat_message *messages,
                                       size_t n_messages, const char *const *documents,
                                       size_t n_documents, const blend_text_options *options,
                                       blend_error **err);
 
-/* Stores documents for the prompts of blend_fuse_texts and blend_fuse_messages: what these begin with, and the
- * documents as a corpus (blend_precompute_corpus) after it, so that they serve each other as context. Give all
- * there are at once, or a further part in each call. `corpus` may be NULL; its chunk_prefix NULL is the
- * head of these prompts. `options` may be NULL. Records are told of by the index of their document.
- *   BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. A call that was stopped goes on where it
- * ended when it is made again. Errors: those of blend_chat_render_texts and blend_precompute_corpus; UNSUPPORTED
- * where the chat template changes every document, so that none can be a chunk. */
+/* Stores documents for the prompts of blend_fuse_texts and blend_fuse_messages: what these begin
+ * with, and the documents as a corpus (blend_precompute_corpus) after it, so that they serve each
+ * other as context. Give all there are at once, or a further part in each call. `corpus` may be
+ * NULL; its chunk_prefix NULL is the head of these prompts. `options` may be NULL. Records are told
+ * of by the index of their document.
+ *   BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. A call that was stopped goes
+ * on where it ended when it is made again. Errors: those of blend_chat_render_texts and
+ * blend_precompute_corpus; UNSUPPORTED where the chat template changes every document, so that none
+ * can be a chunk. */
 BLEND_API int32_t blend_precompute_texts(const blend_model *model, const blend_store *store,
                                          const char *const *documents, size_t n_documents,
                                          const blend_text_options *options,

@@ -38,19 +38,22 @@ extern "C" {
 #define BLEND_E_IO (-30)               /* the system refused; blend_error_detail() is the errno */
 #define BLEND_E_FULL (-32)             /* the store's quota or the disk is exhausted */
 #define BLEND_E_READ_ONLY (-34)        /* a write was asked of a store opened read-only */
-#define BLEND_E_NO_DEVICE (-36)        /* the backend needs a library, driver or GPU that is not here */
+#define BLEND_E_NO_DEVICE (-36)        /* the backend needs a library, driver or GPU that is not
+                                          here */
 #define BLEND_E_BUSY (-38)             /* another process or handle has it open */
 #define BLEND_E_OUT_OF_MEMORY (-40)
 #define BLEND_E_CANCELLED (-42) /* blend_cancel_request() was called */
 #define BLEND_E_CALLBACK (-44)  /* a callback returned non-zero; the value is the detail */
 #define BLEND_E_FORKED (-46)    /* the handle was made before fork(); make a new one in the child */
 #define BLEND_E_NUMERIC (-48)   /* NaN or infinity in the weights, activations or KV */
-#define BLEND_E_UNTRUSTED (-49) /* the profile does not vouch for this fuse (BLEND_ON_UNTRUSTED_FAIL) */
+#define BLEND_E_UNTRUSTED (-49) /* the profile does not vouch for this fuse
+                                   (BLEND_ON_UNTRUSTED_FAIL) */
 #define BLEND_E_INTERNAL (-50)  /* a bug in libblend: please report the message */
 
 /* Events that are no errors: what blend_event_fn is told besides the BLEND_E_* above. */
 #define BLEND_EVENT_EVICTED 101     /* a chunk left the store to make room, or expired */
-#define BLEND_EVENT_REMOTE_DOWN 102 /* a server of the remote tier failed and is left alone for a while */
+#define BLEND_EVENT_REMOTE_DOWN 102 /* a server of the remote tier failed and is left alone for a
+                                       while */
 #define BLEND_EVENT_REMOTE_UP 103   /* it answers again */
 
 /* ---- Version and errors ------------------------------------------------------------------ */
