@@ -104,10 +104,6 @@ void chat_is_cancelled(const fixture* f) {
   o.template_source = TEMPLATE;
   CHECK_CODE(BLEND_E_CANCELLED, blend_chat_render(&chat, w.model, &m, 1, NULL, 0, &o, &err));
   CHECK(chat == NULL);
-  o.struct_size = offsetof(blend_chat_options, cancel);
-  CHECK_OK(blend_chat_render(&chat, w.model, &m, 1, NULL, 0, &o, &err));
-  blend_chat_close(chat);
-  o.struct_size = sizeof o;
   blend_cancel_reset(cancel);
   CHECK_OK(blend_chat_render(&chat, w.model, &m, 1, NULL, 0, &o, &err));
   blend_chat_close(chat);

@@ -338,10 +338,6 @@ void sampling_refuses(const fixture* f) {
   o.logits = refuse;
   CHECK_CODE(BLEND_E_CALLBACK, blend_fusion_generate(fusion, &o, NULL, NULL, NULL, &err));
   CHECK(same_logits(fusion, twin));
-  /* A host that was built before there were these options. */
-  o = options(4);
-  o.struct_size = 64;
-  CHECK_OK(blend_fusion_generate(fusion, &o, NULL, NULL, NULL, &err));
   blend_fusion_close(fusion);
   blend_fusion_close(twin);
   blend_model_close(model);
