@@ -64,8 +64,8 @@
  *                   model of its context, stays alive until the last user is closed. Every close
  *                   and free accepts NULL.
  *   Structs         Options and info structs begin with `struct_size`. Every blend_*_options has a
- *                   function *_init(ptr, sizeof *ptr) that sets all members to their defaults. Of
- *                   enumerations, 0 is the default. Info structs need only their size, as in
+ *                   function *_init(ptr, sizeof *ptr) that sets all members to their defaults. 0
+ *                   is the default of every enumeration. Info structs need only their size, as in
  *                   `blend_model_info i = {.struct_size = sizeof i}`. The library reads the
  *                   members it knows and refuses a struct smaller than its first release. Larger
  *                   options are accepted only if the tail it does not know is zero; that of a

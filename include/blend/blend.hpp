@@ -59,7 +59,7 @@ using ScoreFn = std::function<bool(uint32_t layer, Span<const uint32_t> rows,
                                    Span<const float> deviation, Span<float> scores)>;
 // The logits of the next token, to be changed; see blend_logits_fn.
 using LogitsFn = std::function<bool(Span<float> logits)>;
-// Of the token that is reported next, then of the likeliest; see blend_logprobs_fn.
+// For the token that is reported next, then for the likeliest; see blend_logprobs_fn.
 using LogprobsFn = std::function<bool(Span<const blend_logprob> logprobs)>;
 // A line of a table as it is measured; valid during the call only. Return true to go on.
 using MeasurementFn = std::function<bool(const blend_measurement& line)>;
@@ -295,7 +295,8 @@ struct ModelOptions : detail::Initialised<blend_model_options, blend_model_optio
 using FilterOptions = detail::Initialised<blend_filter_options, blend_filter_options_init>;
 using ChatOptions = detail::Initialised<blend_chat_options, blend_chat_options_init>;
 using TextOptions = detail::Initialised<blend_text_options, blend_text_options_init>;
-struct PrecomputeOptions : detail::Initialised<blend_precompute_options, blend_precompute_options_init> {
+struct PrecomputeOptions
+    : detail::Initialised<blend_precompute_options, blend_precompute_options_init> {
   ProgressFn on_progress;
 };
 struct CorpusOptions : detail::Initialised<blend_corpus_options, blend_corpus_options_init> {
@@ -308,8 +309,7 @@ struct TransferOptions : detail::Initialised<blend_transfer_options, blend_trans
 struct MachineOptions : detail::Initialised<blend_machine_options, blend_machine_options_init> {
   ProgressFn on_progress;
 };
-using SelectionOptions =
-    detail::Initialised<blend_selection_options, blend_selection_options_init>;
+using SelectionOptions = detail::Initialised<blend_selection_options, blend_selection_options_init>;
 struct FuseOptions : detail::Initialised<blend_fuse_options, blend_fuse_options_init> {
   SelectionOptions selection;  // experimental; takes the place of the C member of that name
   ProgressFn on_progress;
@@ -436,7 +436,7 @@ class Store {
   void list(const std::string& tenant, bool verify, const ChunkFn& fn) const {
     list_of(tenant.c_str(), verify, fn);
   }
-  // Of the chunks that `filter` means, all tenants' or one's.
+  // The chunks that `filter` means, all tenants' or one's.
   void list(const FilterOptions& filter, bool verify, const ChunkFn& fn) const {
     list_matching(nullptr, filter, verify, fn);
   }
@@ -532,7 +532,7 @@ class Store {
   void fidelity(const FidelityFn& fn, double agreement_target = 0) const {
     fidelity_of(nullptr, fn, agreement_target);
   }
-  // Of one model.
+  // The same for one model.
   void fidelity(const Model& model, const FidelityFn& fn, double agreement_target = 0) const;
   // Checks the answers that wait for it, now.
   void run_checks() const {
@@ -581,8 +581,8 @@ class Store {
   TenantUse tenant_usage(const std::string& tenant) const {
     detail::Outcome outcome;
     TenantUse use;
-    outcome.check(blend_store_get_tenant_usage(get(), tenant.c_str(), &use.n_chunks, &use.stored_bytes,
-                                         &use.quota_bytes, outcome.out()));
+    outcome.check(blend_store_get_tenant_usage(get(), tenant.c_str(), &use.n_chunks,
+                                               &use.stored_bytes, &use.quota_bytes, outcome.out()));
     return use;
   }
   // The figures that a host watches; report() has all, but those of the remote tier.
@@ -623,8 +623,8 @@ class Store {
                      const ChunkFn& fn) const {
     detail::Outcome outcome;
     detail::Guarded<ChunkFn> guarded{fn, outcome};
-    outcome.check(blend_store_list(get(), tenant, &filter, verify ? 1 : 0,
-                                            &detail::on_chunk, &guarded, outcome.out()));
+    outcome.check(blend_store_list(get(), tenant, &filter, verify ? 1 : 0, &detail::on_chunk,
+                                   &guarded, outcome.out()));
   }
   void fidelity_of(const blend_model* model, const FidelityFn& fn, double target) const {
     detail::Outcome outcome;
@@ -698,11 +698,13 @@ class Model {
     outcome.check(blend_model_open(&raw, ctx.get(), path.c_str(), &copy, outcome.out()));
     handle_ = {raw, {ctx.events()}};
   }
-  // A model that the host runs itself (blend_model_create_from_description): for put_kv, find and Plan.
+  // A model that the host runs itself (blend_model_create_from_description): for put_kv, find and
+  // Plan.
   Model(const Context& ctx, const ModelDescription& description) {
     detail::Outcome outcome;
     blend_model* raw = nullptr;
-    outcome.check(blend_model_create_from_description(&raw, ctx.get(), &description, outcome.out()));
+    outcome.check(
+        blend_model_create_from_description(&raw, ctx.get(), &description, outcome.out()));
     handle_ = {raw, {ctx.events()}};
   }
   // The strings in it are valid while the model is open.
@@ -932,7 +934,7 @@ class Prompt {
     }
     return {};
   }
-  // Of the segments that were given as tokens.
+  // Counts the segments that were given as tokens.
   size_t n_tokens() const noexcept {
     size_t n = 0;
     for (const Part& part : parts_) n += part.tokens.size();
@@ -1098,7 +1100,8 @@ class Profile {
     detail::Outcome outcome;
     outcome.check(blend_profile_apply(get(), &options, outcome.out()));
   }
-  // Has the store round what is put from here on as the profile says (blend_store_set_codec_profile).
+  // Has the store round what is put from here on as the profile says
+  // (blend_store_set_codec_profile).
   void apply(const Store& store) const {
     detail::Outcome outcome;
     outcome.check(blend_store_set_codec_profile(store.get(), get(), outcome.out()));
@@ -1198,7 +1201,7 @@ class Fusion {
     });
     handle_ = {raw, {model.events()}};
   }
-  // Of documents and a question as text; see blend_fuse_texts. `store` may be null: all is
+  // Fuses documents and a question as text; see blend_fuse_texts. `store` may be null: all is
   // computed. `options` in the place of the member `fuse` of `texts`.
   Fusion(const Model& model, const Store* store, const std::vector<std::string>& documents,
          const std::string& question, const TextOptions& texts = TextOptions(),
@@ -1252,7 +1255,7 @@ class Fusion {
     fusion.handle_ = {raw, handle_.get_deleter()};
     return fusion;
   }
-  // Fuses a further turn behind the rows there are. See blend_fusion_extend.
+  // Fuses a further turn after the rows there are. See blend_fusion_extend.
   void extend(const Store* store, const Prompt& prompt,
               const FuseOptions& options = FuseOptions()) {
     with_arguments(prompt, options, [&](const auto& segments, const auto& o, auto& outcome) {
@@ -1318,7 +1321,7 @@ class Fusion {
     outcome.check(blend_fusion_get_tokens(get(), &values, &n, outcome.out()));
     return {values, n};
   }
-  // Of the last row; valid as long as tokens() is.
+  // The last row's; valid as long as tokens() is.
   Span<const float> logits() const {
     detail::Outcome outcome;
     const float* values = nullptr;
@@ -1341,7 +1344,7 @@ class Fusion {
     outcome.check(
         blend_fusion_decode(handle_.get(), tokens.data(), tokens.size(), cancel, outcome.out()));
   }
-  // Puts tokens in the place of n_rows rows; those behind are turned to their new places, not
+  // Replaces n_rows rows by tokens; the rows after them are rotated to their new positions, not
   // computed again. See blend_fusion_replace. `cancel` may be null.
   void replace(uint64_t first_row, uint64_t n_rows, const Tokens& tokens,
                const blend_cancel* cancel = nullptr) {
@@ -1360,7 +1363,7 @@ class Fusion {
   // whole call, and, when all have ended, what a callback threw.
   static std::vector<Outcome> generate_batch(const std::vector<Request>& requests);
 
-  // `fn` may be empty. That a callback returns false ends the generation and is no error.
+  // `fn` may be empty. A callback that returns false ends the generation without an error.
   Generated generate(const GenerateOptions& options, const TokenFn& fn) {
     detail::Outcome outcome;
     Stream stream(options, fn, outcome);
@@ -1637,7 +1640,7 @@ class Plan {
     outcome.check(blend_plan_get_rows(get(), &rows, &n, outcome.out()));
     return {rows, n};
   }
-  // Of the prompt. Valid while the plan is open.
+  // The prompt's. Valid while the plan is open.
   Span<const int32_t> tokens() const {
     detail::Outcome outcome;
     const int32_t* tokens = nullptr;

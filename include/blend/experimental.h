@@ -1,6 +1,6 @@
 /*
- * experimental.h - how rows are chosen, in detail: for research and for reproducing papers. What is
- * declared here may change in any release. Define BLEND_EXPERIMENTAL before "blend/blend.h".
+ * experimental.h - how rows are chosen, in detail: for research and for reproducing papers. Any
+ * release may change these declarations. Define BLEND_EXPERIMENTAL before "blend/blend.h".
  */
 #ifndef BLEND_EXPERIMENTAL_H
 #define BLEND_EXPERIMENTAL_H

@@ -30,8 +30,8 @@ typedef struct blend_segment {
                                stored token ids must be equal. Another tenant's is a miss */
 } blend_segment;
 
-/* Which rows are recomputed. docs/fusion.md compares them. blend/experimental.h has further ones,
- * for research. */
+/* The choice of the rows that are recomputed. docs/fusion.md compares them. blend/experimental.h
+ * has further ones, for research. */
 #define BLEND_POLICY_AUTO 0u  /* what the profile chose, ATTENTION without one; HKVD where that
                                  cannot be: without a QUESTION segment, in a host-driven plan, with
                                  check_layers, for a model of one layer, and where CASCADE meets a

@@ -10,10 +10,10 @@
 extern "C" {
 #endif
 
-/* How well fusing keeps full prefill's answers depends on the model: on what its chunks are
- * prefilled after, on the share of rows that is recomputed, and on whether the drift of the other
- * rows can be predicted. blend_calibrate measures that on sample prompts and writes a profile;
- * blend_verify measures a profile on other prompts.
+/* The share of full prefill's answers that fusing keeps depends on the model: on what its chunks
+ * are prefilled after, on the share of rows that is recomputed, and on whether the drift of the
+ * other rows can be predicted. blend_calibrate measures that on sample prompts and writes a
+ * profile; blend_verify measures a profile on other prompts.
  *
  * The drift correction: a row that is not recomputed keeps stored K and V, which lack what the row
  * would have taken from the chunks before it. At the check layer its fresh K and V are known, and

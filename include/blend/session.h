@@ -86,7 +86,7 @@ BLEND_API int32_t blend_fusion_restore(blend_fusion **out, const blend_model *mo
  * keep a long conversation inside the context, erase its oldest rows after BOS and the system
  * prompt.
  *   The new rows are computed and attend to all that precedes them. The rows after them keep their
- * V; their K is rotated to the new position. What they took from the erased rows stays in them, and
+ * V; their K is rotated to the new position. They keep what they took from the erased rows, and
  * they do not attend to the new ones. This makes it cheap, and it is not what a prefill of the
  * tokens would give: docs/research has figures ("Truncation"). Only the last row is computed again,
  * as if it had just been decoded, so that logits, decode and generate are right for the rows as

@@ -50,7 +50,7 @@ extern "C" {
                                    (BLEND_ON_UNTRUSTED_FAIL) */
 #define BLEND_E_INTERNAL (-50)  /* a bug in libblend: please report the message */
 
-/* Events that are no errors: what blend_event_fn is told besides the BLEND_E_* above. */
+/* Events: blend_event_fn is told these besides the BLEND_E_* above. */
 #define BLEND_EVENT_EVICTED 101     /* a chunk left the store to make room, or expired */
 #define BLEND_EVENT_REMOTE_DOWN 102 /* a server of the remote tier failed and is left alone for a
                                        while */
