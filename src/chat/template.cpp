@@ -9,26 +9,11 @@
 #include "chat/clock.h"
 #include "chat/compare.h"
 #include "chat/functions.h"
+#include "chat/loop.h"
 #include "chat/parser.h"
 #include "chat/print.h"
 
 namespace blend::chat {
-
-// Items are taken one after another, so that a filter judges one when it is its turn, or when the
-// body asks for what comes next.
-struct Loop {
-  Value items;      // a list
-  size_t next = 0;  // of the items: the first that was not taken
-  size_t index = 0;
-  std::optional<Value> before;
-  Value now;
-  std::optional<Value> after;            // what was asked for ahead
-  const Statement* statement = nullptr;  // which has a filter; null: none
-  size_t scopes = 0;                     // that the filter sees
-  size_t length = 0;                     // where there is no filter
-  bool judges = false;                   // the filter is asked
-  bool ended = false;
-};
 
 namespace {
 
@@ -217,9 +202,11 @@ class Renderer {
     BLEND_RETURN_IF_ERROR(meter_.take(Meter::kValue + sizeof(Loop)));
     auto loop = std::make_shared<Loop>();
     BLEND_ASSIGN(loop->items, listed(over, meter_));
+    loop->depth = loop->items.depth();
     loop->length = loop->items.list()->size();
     if (s.filter != nullptr) loop->statement = &s;
     loop->scopes = scopes_.size();
+    loop->asides = asides_.size();
     return loop;
   }
 
@@ -271,7 +258,8 @@ class Renderer {
     return std::optional<Value>();
   }
 
-  // The filter sees what the loop saw where it began, from wherever it is asked.
+  // The filter sees what the loop saw where it began, from wherever it is asked: later scopes are
+  // put aside. They may be those of a loop inside, which then cannot be asked.
   BLEND_CHAT_APART Result<bool> passes(Loop& loop, const Value& item) {
     if (loop.judges) {
       return make_error(BLEND_E_INVALID_ARGUMENT, "a loop's filter asks what the loop comes to");
@@ -281,6 +269,12 @@ class Renderer {
                         "a loop with a filter is asked for its items after its end, which "
                         "libblend does not know; give another template");
     }
+    for (size_t i = loop.asides; i < asides_.size(); ++i) {
+      if (loop.scopes <= asides_[i]) continue;
+      return make_error(BLEND_E_UNSUPPORTED,
+                        "a loop's filter asks a loop inside of it for its items, which libblend "
+                        "does not know; give another template");
+    }
     const auto first = scopes_.begin() + static_cast<std::ptrdiff_t>(loop.scopes);
     std::vector<Scope> inner(std::make_move_iterator(first),
                              std::make_move_iterator(scopes_.end()));
@@ -288,11 +282,13 @@ class Renderer {
     scopes_.emplace_back();
     Result<bool> out = false;
     loop.judges = true;
+    asides_.push_back(loop.scopes);
     if (Status assigned = assign(loop.statement->target, item); assigned.is_ok()) {
       out = is_true(*loop.statement->filter);
     } else {
       out = std::move(assigned);
     }
+    asides_.pop_back();
     loop.judges = false;
     scopes_.resize(loop.scopes);
     std::move(inner.begin(), inner.end(), std::back_inserter(scopes_));
@@ -741,6 +737,7 @@ class Renderer {
   int64_t now_;
   const Variables& variables_;
   std::vector<Scope> scopes_;
+  std::vector<size_t> asides_;  // of filters that are asked: how many scopes are not put aside
   std::vector<const Expression*> operators_;  // that wait for what they are applied to
   std::vector<std::unique_ptr<Namespace>> owned_spaces_;
   int calls_ = 0;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "chat/compare.h"
+#include "chat/loop.h"
 
 namespace blend::chat {
 namespace {
@@ -157,6 +158,7 @@ const Dict* Value::dict() const {
 int Value::depth() const {
   if (const Items* const items = shared<Items>()) return items->depth;
   if (const Members* const members = shared<Members>()) return members->depth;
+  if (const Loop* const l = loop()) return l->depth;
   // A method holds what it is of.
   if (const Callable* const c = callable(); c != nullptr && c->self != nullptr) {
     return c->self->depth() + 1;

@@ -27,7 +27,7 @@ using Names = std::map<std::string, Value, std::less<>>;
 // that holds itself is no leak.
 struct Namespace;
 
-// The loop that a body is run by.
+// The loop that a body is run by (loop.h).
 struct Loop;
 
 // Something to call: a function of the renderer or a method, by name, or a macro of the template.

@@ -226,6 +226,42 @@ TEST(ChatBounds, NamesOfMappingsAreTextsAndNumbers) {
   }
 }
 
+// Their end is a call within a call, however many there are.
+TEST(ChatBounds, LoopsThatHoldLoopsNestNoDeeperThanLists) {
+  for (const char* const held : {"loop", "loop.cycle"}) {
+    auto text = render(std::string("{% set n = namespace(l=1) %}{% for i in range(20000) %}"
+                                   "{% for x in [n.l] %}{% set n.l = ") +
+                       held + " %}{% endfor %}{% endfor %}");
+    ASSERT_FALSE(text.is_ok());
+    EXPECT_EQ(text.status().code(), BLEND_E_UNSUPPORTED) << text.status().message();
+    EXPECT_NE(text.status().message().find("deep"), std::string::npos) << text.status().message();
+  }
+}
+
+// The inner loop's names are put aside while the outer one's filter is asked.
+TEST(ChatBounds, AFilterThatAsksALoopInsideIsRefused) {
+  const std::string inner =
+      "{% for c in [1] %}{% for e in [2] %}{% for b in [1, 2, 3] if b %}{% set n.b = loop %}"
+      "{{ n.a.last }}{% endfor %}{% endfor %}{% endfor %}";
+  for (const std::string& body : {inner, std::string("{{ m() }}")}) {
+    auto text = render("{% set n = namespace(a=0, b=0) %}{% macro m() %}" + inner +
+                       "{% endmacro %}{% for a in [1, 2, 3] if not n.b or n.b.last or true %}"
+                       "{% set n.a = loop %}" +
+                       body + "{% set n.b = 0 %}{% endfor %}");
+    ASSERT_FALSE(text.is_ok());
+    EXPECT_EQ(text.status().code(), BLEND_E_UNSUPPORTED) << text.status().message();
+    EXPECT_NE(text.status().message().find("loop inside"), std::string::npos)
+        << text.status().message();
+  }
+  // One that began before the outer one, or within the filter, is asked as ever.
+  EXPECT_EQ(ok_or_message(
+                render("{% set n = namespace() %}{% macro m() %}{% for z in [1, 2] if z > 1 %}"
+                       "{{ loop.length }}{% endfor %}{% endmacro %}{% for o in [1, 2] if o %}"
+                       "{% set n.o = loop %}{% for a in [1, 2] if m() == '1' and n.o.length == 2 %}"
+                       "{{ a }}{{ loop.last }}{% endfor %}{% endfor %}")),
+            "1False2True1False2True");
+}
+
 TEST(ChatBounds, ACancelStopsIt) {
   CancelToken cancel;
   cancel.request();
