@@ -124,6 +124,10 @@ struct Part {
 };
 
 std::vector<Part> parts_of(const Text& text, const std::vector<Document>& documents) {
+  // Found once: a template may write a document in any number of runs.
+  std::vector<std::string_view> wanted;
+  wanted.reserve(documents.size());
+  for (const Document& document : documents) wanted.push_back(stripped(text_of(document)));
   std::vector<Part> out;
   size_t begin = 0;
   for (size_t i = 0; i < text.runs().size(); ++i) {
@@ -131,7 +135,7 @@ std::vector<Part> parts_of(const Text& text, const std::vector<Document>& docume
     const size_t document =
         run.origin >= kDocument ? size_t{run.origin} - kDocument : documents.size();
     const std::string_view bytes = std::string_view(text.bytes()).substr(begin, run.end - begin);
-    if (document < documents.size() && stripped(bytes) == stripped(text_of(documents[document]))) {
+    if (document < documents.size() && stripped(bytes) == wanted[document]) {
       out.push_back({begin, run.end, document, i});
     } else if (out.empty() || out.back().document != SIZE_MAX) {
       out.push_back({begin, run.end, SIZE_MAX, i});
