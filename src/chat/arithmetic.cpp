@@ -95,6 +95,7 @@ Result<Value> appended(const Value& a, const Value& b, Meter& meter) {
 
 // A string or a list n times.
 Result<Value> repeated(const Value& value, int64_t n, Meter& meter) {
+  if (!value.truth()) n = 0;
   if (const Text* const text = value.text()) {
     TextBuilder out(meter);
     for (int64_t i = 0; i < n; ++i) BLEND_RETURN_IF_ERROR(out.append(*text));
@@ -102,13 +103,18 @@ Result<Value> repeated(const Value& value, int64_t n, Meter& meter) {
   }
   const List& list = *value.list();
   List out;
-  if (list.empty()) n = 0;
   BLEND_RETURN_IF_ERROR(take_list(0, meter));
   for (int64_t i = 0; i < n; ++i) {
     BLEND_RETURN_IF_ERROR(meter.take(list.size(), 2 * sizeof(Value)));
     out.insert(out.end(), list.begin(), list.end());
   }
   return Value::list(std::move(out), value.is_tuple());
+}
+
+// Whether a double holds it, as it does what is nearer to 0.
+bool is_double(int64_t n) {
+  constexpr int64_t kMost = int64_t{1} << 53;
+  return -kMost <= n && n <= kMost;
 }
 
 bool is_sequence(const Value& v) { return v.text() != nullptr || v.list() != nullptr; }
@@ -124,6 +130,10 @@ Result<Value> combine(const std::string& op, const Value& a, const Value& b, Met
   int64_t m = 0;
   if (op == "*" && is_sequence(a) && b.as_integer(m)) return repeated(a, m, meter);
   if (op == "*" && a.as_integer(n) && is_sequence(b)) return repeated(b, n, meter);
+  if (op == "/" && a.as_integer(n) && b.as_integer(m) && !(is_double(n) && is_double(m))) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "'/' of whole numbers of more than 53 bits, which libblend does not know");
+  }
   if (op != "/" && a.as_integer(n) && b.as_integer(m)) return combine_integers(op, n, m);
   double x = 0;
   double y = 0;

@@ -22,6 +22,9 @@ std::string digits(int value, int width) {
 
 Result<std::string> format_time(std::string_view format, int64_t seconds) {
   if (format.size() > 256) return make_error(BLEND_E_UNSUPPORTED, "a date's format is too long");
+  if (format.find('\0') != std::string_view::npos) {
+    return make_error(BLEND_E_UNSUPPORTED, "a date's format with a character 0");
+  }
   std::tm t{};
   const auto time = static_cast<std::time_t>(seconds);
   if (localtime_r(&time, &t) == nullptr || t.tm_mon < 0 || t.tm_mon > 11 || t.tm_wday < 0 ||
@@ -49,7 +52,7 @@ Result<std::string> format_time(std::string_view format, int64_t seconds) {
         out += number(t.tm_mon + 1, 2);
         break;
       case 'Y':
-        out += std::to_string(t.tm_year + 1900);
+        out += std::to_string(int64_t{t.tm_year} + 1900);
         break;
       case 'y':
         out += number(t.tm_year % 100, 2);

@@ -10,6 +10,7 @@
 #include "chat/compare.h"
 #include "chat/print.h"
 #include "chat/strings.h"
+#include "model/tokenizer/unicode.h"
 
 namespace blend::chat {
 namespace {
@@ -71,20 +72,84 @@ Status check_arguments(const char* what, const std::string& name, const Signatur
   return Status::ok();
 }
 
-// As Jinja compares texts where it asks not for their case; which have one libblend knows of ASCII.
-Result<Value> folded(const Value& value, Meter& meter) {
+// As Jinja compares texts without regard to case. UNSUPPORTED: capital letters beyond ASCII.
+Result<Value> folded(const std::string& filter, const Value& value, Meter& meter) {
   const Text* const text = value.text();
   if (text == nullptr) return value;
   BLEND_RETURN_IF_ERROR(meter.take(Meter::kValue + text->size()));
   std::string lower = text->bytes();
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+  for (size_t i = 0; i < lower.size(); ++i) {
+    char& c = lower[i];
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);
+    if (static_cast<uint8_t>(c) >= 0xC0 && is_upper_case(std::string_view(lower).substr(i))) {
+      return unknown("filter", filter + " of capital letters beyond ASCII");
+    }
+  }
   return Value::text(lower);
+}
+
+// What a filter's `attribute` names: a member, or one within another ("function.name", "0.name").
+class Attribute {
+ public:
+  static Result<Attribute> of(const Value& given, Meter& meter) {
+    Attribute out;
+    int64_t i = 0;
+    if (given.as_integer(i)) {
+      out.path_.push_back(Value::of(i));
+      return out;
+    }
+    const Text* const text = given.text();
+    if (text == nullptr) return unknown("filter", std::string("attribute of ") + given.kind());
+    const std::string_view bytes = text->bytes();
+    for (size_t begin = 0; begin <= bytes.size();) {
+      const std::string_view part = bytes.substr(begin, bytes.find('.', begin) - begin);
+      BLEND_RETURN_IF_ERROR(meter.take(Meter::kValue + part.size()));
+      out.path_.push_back(index_of(part));
+      begin += part.size() + 1;
+    }
+    return out;
+  }
+
+  // Of an item; `otherwise`, unless it is null, in the place of what is not there.
+  Result<Value> of_item(const Value& item, const Value* otherwise, Meter& meter) const {
+    Value at = item;
+    for (const Value& name : path_) {
+      BLEND_ASSIGN(Value member, item_of(at, name, meter));
+      if (member.is_undefined() && name.text() != nullptr &&
+          (is_method(at, name.text()->bytes()) || is_unknown_member(at, name.text()->bytes()))) {
+        return unknown("method", name.text()->bytes() + " as an attribute");
+      }
+      if (member.is_undefined() && otherwise != nullptr) member = *otherwise;
+      at = std::move(member);
+    }
+    return at;
+  }
+
+ private:
+  // Digits are an index.
+  static Value index_of(std::string_view part) {
+    int64_t i = 0;
+    const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+    if (part.empty() || !std::all_of(part.begin(), part.end(), is_digit)) return Value::text(part);
+    const auto done = std::from_chars(part.data(), part.data() + part.size(), i);
+    return Value::of(done.ec == std::errc() ? i : INT64_MAX);
+  }
+
+  std::vector<Value> path_;
+};
+
+// The argument `attribute`, where it is given.
+Result<std::optional<Attribute>> attribute_of(const Value* given, Meter& meter) {
+  if (given == nullptr || given->is_none()) return std::optional<Attribute>();
+  BLEND_ASSIGN(Attribute out, Attribute::of(*given, meter));
+  return std::optional<Attribute>(std::move(out));
 }
 
 Result<Value> join(const Value& value, const Given& given, Meter& meter) {
   BLEND_ASSIGN(const Value listed_value, listed(value, meter));
   const Value* const between = given.get(0, "d");
-  const Value* const attribute = given.get(1, "attribute");
+  BLEND_ASSIGN(const std::optional<Attribute> attribute,
+               attribute_of(given.get(1, "attribute"), meter));
   Text separator;
   if (between != nullptr) {
     BLEND_ASSIGN(separator, to_text(*between, meter));
@@ -94,11 +159,11 @@ Result<Value> join(const Value& value, const Given& given, Meter& meter) {
   for (const Value& item : *listed_value.list()) {
     if (!first) BLEND_RETURN_IF_ERROR(out.append(separator));
     first = false;
-    if (attribute == nullptr) {
+    if (!attribute) {
       BLEND_RETURN_IF_ERROR(append_text(item, out));
       continue;
     }
-    BLEND_ASSIGN(const Value member, item_of(item, *attribute, meter));
+    BLEND_ASSIGN(const Value member, attribute->of_item(item, nullptr, meter));
     BLEND_RETURN_IF_ERROR(append_text(member, out));
   }
   return out.value();
@@ -109,7 +174,8 @@ Result<Value> join(const Value& value, const Given& given, Meter& meter) {
 Result<Value> length(const Value& value, Meter& meter) {
   if (const Text* const text = value.text()) {
     BLEND_RETURN_IF_ERROR(meter.take(text->size()));
-    return Value::of(static_cast<int64_t>(count_characters(text->bytes())));
+    BLEND_ASSIGN(const size_t n, count_characters(text->bytes(), meter));
+    return Value::of(static_cast<int64_t>(n));
   }
   if (value.list() != nullptr) return Value::of(static_cast<int64_t>(value.list()->size()));
   if (value.dict() != nullptr) return Value::of(static_cast<int64_t>(value.dict()->size()));
@@ -137,11 +203,19 @@ Result<List> items_of_true(const Value& value, Meter& meter) {
 // map(attribute=...), map("filter", ...)
 Result<Value> map(const Value& value, const Given& given, Meter& meter) {
   BLEND_ASSIGN(List items, items_of_true(value, meter));
-  const Value* const attribute = given.get(SIZE_MAX, "attribute");
-  const Value* const otherwise = given.get(SIZE_MAX, "default");
+  const bool by_attribute = given.positional.empty();
+  BLEND_ASSIGN(const std::optional<Attribute> attribute,
+               attribute_of(by_attribute ? given.get(0, "attribute") : nullptr, meter));
+  const Value* otherwise = given.get(SIZE_MAX, "default");
+  if (otherwise != nullptr && otherwise->is_none()) otherwise = nullptr;
+  for (const auto& [key, option] : given.named) {
+    if (by_attribute && key != "attribute" && key != "default") {
+      return unknown("filter", "map(" + key + "=...)");
+    }
+  }
   Given rest;
   std::string filter;
-  if (attribute == nullptr) {
+  if (!attribute) {
     const Value* const name = given.get(0, "");
     if (name == nullptr || name->text() == nullptr) return unknown("filter", "map of no filter");
     BLEND_RETURN_IF_ERROR(meter.take(name->text()->size()));
@@ -151,9 +225,8 @@ Result<Value> map(const Value& value, const Given& given, Meter& meter) {
     rest.positional.erase(rest.positional.begin());
   }
   for (Value& item : items) {
-    if (attribute != nullptr) {
-      BLEND_ASSIGN(item, item_of(item, *attribute, meter));
-      if (item.is_undefined() && otherwise != nullptr) item = *otherwise;
+    if (attribute) {
+      BLEND_ASSIGN(item, attribute->of_item(item, otherwise, meter));
     } else {
       BLEND_ASSIGN(item, apply_filter(filter, item, rest, meter));
     }
@@ -163,7 +236,7 @@ Result<Value> map(const Value& value, const Given& given, Meter& meter) {
 
 // What select and its like judge items by.
 struct Judge {
-  std::optional<Value> attribute;
+  std::optional<Attribute> attribute;
   std::string test;  // "": whether it is true
   Given rest;        // of the test
 
@@ -174,7 +247,7 @@ struct Judge {
     std::vector<Value>& left = out.rest.positional;
     if (name.ends_with("attr")) {
       if (left.empty()) return unknown("filter", name + " of no attribute");
-      out.attribute = left.front();
+      BLEND_ASSIGN(out.attribute, Attribute::of(left.front(), meter));
       left.erase(left.begin());
     }
     if (left.empty()) return out;
@@ -188,7 +261,7 @@ struct Judge {
   Result<bool> holds(const Value& item, Meter& meter) const {
     Value judged = item;
     if (attribute) {
-      BLEND_ASSIGN(judged, item_of(item, *attribute, meter));
+      BLEND_ASSIGN(judged, attribute->of_item(item, nullptr, meter));
     }
     if (test.empty()) return judged.truth();
     return apply_test(test, judged, rest, meter);
@@ -222,7 +295,7 @@ Result<std::vector<Keyed>> keyed(const std::string& name, const List& items, Met
   std::vector<Keyed> out;
   out.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
-    BLEND_ASSIGN(Value key, folded(by_first ? (*items[i].list())[0] : items[i], meter));
+    BLEND_ASSIGN(Value key, folded(name, by_first ? (*items[i].list())[0] : items[i], meter));
     if (!is_name(key)) return unknown("filter", name + " of " + key.kind());
     BLEND_RETURN_IF_ERROR(meter.take_search(items.size(), name_bytes(key)));
     out.push_back({std::move(key), i});
@@ -230,12 +303,40 @@ Result<std::vector<Keyed>> keyed(const std::string& name, const List& items, Met
   return out;
 }
 
-void sort_by_key(std::vector<Keyed>& keys) {
+// In pieces, so that a cancel is seen between them.
+Status sort_by_key(std::vector<Keyed>& keys, Meter& meter) {
+  constexpr size_t kPiece = 1024;
   // By the index too, which keeps the order of what is alike: std::stable_sort takes memory.
-  std::sort(keys.begin(), keys.end(), [](const Keyed& a, const Keyed& b) {
+  const auto before = [](const Keyed& a, const Keyed& b) {
     const int order = compare_names(a.key, b.key);
     return order != 0 ? order < 0 : a.index < b.index;
-  });
+  };
+  const size_t n = keys.size();
+  const auto at = [](std::vector<Keyed>& all, size_t i) {
+    return all.begin() + static_cast<std::ptrdiff_t>(i);
+  };
+  for (size_t begin = 0; begin < n; begin += kPiece) {
+    BLEND_RETURN_IF_ERROR(meter.take(0));
+    std::sort(at(keys, begin), at(keys, std::min(n, begin + kPiece)), before);
+  }
+  if (n <= kPiece) return Status::ok();
+  BLEND_RETURN_IF_ERROR(meter.take(n, sizeof(Keyed)));
+  std::vector<Keyed> merged(n);
+  for (size_t half = kPiece; half < n; half *= 2) {
+    for (size_t begin = 0; begin < n; begin += 2 * half) {
+      size_t left = begin;
+      const size_t middle = std::min(n, begin + half);
+      size_t right = middle;
+      const size_t end = std::min(n, middle + half);
+      for (size_t out = begin; out < end; ++out) {
+        if (out % kPiece == 0) BLEND_RETURN_IF_ERROR(meter.take(0));
+        const bool from_left = right == end || (left < middle && !before(keys[right], keys[left]));
+        merged[out] = std::move(keys[from_left ? left++ : right++]);
+      }
+    }
+    keys.swap(merged);
+  }
+  return Status::ok();
 }
 
 Result<Value> unique(const Value& value, const Given& given, Meter& meter) {
@@ -244,7 +345,7 @@ Result<Value> unique(const Value& value, const Given& given, Meter& meter) {
   }
   BLEND_ASSIGN(const List items, items_of(value, meter));
   BLEND_ASSIGN(std::vector<Keyed> keys, keyed("unique", items, meter));
-  sort_by_key(keys);
+  BLEND_RETURN_IF_ERROR(sort_by_key(keys, meter));
   std::vector<size_t> first;
   for (size_t i = 0; i < keys.size(); ++i) {
     if (i == 0 || compare_names(keys[i - 1].key, keys[i].key) != 0) first.push_back(keys[i].index);
@@ -261,9 +362,8 @@ Status check_order(const std::string& name, const std::vector<Keyed>& keys) {
   for (const Keyed& one : keys) {
     const double* const x = one.key.real();
     const bool alike = one.key.is_number() == keys[0].key.is_number();
-    if (!alike || one.key.is_none() || (x != nullptr && std::isnan(*x))) {
-      return wrong(name.c_str(), one.key);
-    }
+    if (!alike || one.key.is_none()) return wrong(name.c_str(), one.key);
+    if (x != nullptr && std::isnan(*x)) return unknown("filter", name + " of a number that is NaN");
   }
   return Status::ok();
 }
@@ -282,7 +382,7 @@ Result<Value> sort(const std::string& name, const Value& value, const Given& giv
   }
   BLEND_ASSIGN(std::vector<Keyed> keys, keyed(name, items, meter));
   BLEND_RETURN_IF_ERROR(check_order(name, keys));
-  sort_by_key(keys);
+  BLEND_RETURN_IF_ERROR(sort_by_key(keys, meter));
   BLEND_RETURN_IF_ERROR(take_list(items.size(), meter));
   List out;
   out.reserve(items.size());
@@ -292,13 +392,68 @@ Result<Value> sort(const std::string& name, const Value& value, const Given& giv
 
 // ---- numbers
 
-// A text's number; false: it is none, or not as Python reads one.
-template <typename T>
-bool read_number(const Text& text, T& out) {
-  std::string_view s = stripped(text.bytes());
-  if (s.starts_with('+') && !s.starts_with("+-")) s.remove_prefix(1);
-  const auto done = std::from_chars(s.data(), s.data() + s.size(), out);
-  return done.ec == std::errc() && done.ptr == s.data() + s.size();
+// A text's number as Python reads it.
+struct ReadNumber {
+  Value value;         // undefined: it is no number
+  bool large = false;  // a whole number of more than 64 bits
+};
+
+// The digits of a number without the white space around them, a plus sign and the underscores
+// between digits; nothing where they are not as Python has them.
+std::optional<std::string> digits_of(std::string_view text) {
+  std::string_view s = stripped(text);
+  if (s.starts_with('+')) {
+    s.remove_prefix(1);
+    if (s.starts_with('-')) return std::nullopt;
+  }
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  std::string out;
+  for (size_t i = 0; i < s.size(); ++i) {
+    if (s[i] != '_') {
+      out.push_back(s[i]);
+    } else if (i == 0 || !is_digit(s[i - 1]) || i + 1 == s.size() || !is_digit(s[i + 1])) {
+      return std::nullopt;
+    }
+  }
+  return out;
+}
+
+ReadNumber read_whole(const std::string& digits) {
+  int64_t n = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto done = std::from_chars(digits.data(), end, n);
+  if (digits.empty() || done.ptr != end || done.ec == std::errc::invalid_argument) return {};
+  return done.ec == std::errc() ? ReadNumber{Value::of(n)} : ReadNumber{Value(), true};
+}
+
+ReadNumber read_real(const std::string& digits) {
+  const char* const begin = digits.data();
+  const char* const end = begin + digits.size();
+  double x = 0;
+  const auto done = std::from_chars(begin, end, x);
+  // std::from_chars reads "nan(...)" too.
+  if (digits.empty() || done.ptr != end || digits.back() == ')' ||
+      done.ec == std::errc::invalid_argument) {
+    return {};
+  }
+  if (done.ec == std::errc()) return {Value::of(x)};
+  return {Value::of(std::strtod(digits.c_str(), nullptr))};  // 0 or infinite
+}
+
+Result<ReadNumber> read_number(const Text& text, bool whole, const std::string& filter,
+                               Meter& meter) {
+  BLEND_RETURN_IF_ERROR(meter.take(2 * text.size()));
+  const std::string_view s = stripped(text.bytes());
+  if (std::any_of(s.begin(), s.end(), [](char c) { return static_cast<uint8_t>(c) >= 0x80; })) {
+    return unknown("filter", filter + " of a text that is not ASCII");
+  }
+  const std::optional<std::string> digits = digits_of(s);
+  if (!digits) return ReadNumber{};
+  if (whole) {
+    ReadNumber out = read_whole(*digits);
+    if (out.large || !out.value.is_undefined()) return out;
+  }
+  return read_real(*digits);
 }
 
 // int, float
@@ -306,18 +461,21 @@ Result<Value> to_number(const std::string& name, const Value& value, const Given
                         Meter& meter) {
   const bool whole = name == "int";
   if (value.is_undefined()) return wrong(name.c_str(), value);
+  ReadNumber read{value.is_number() ? value : Value()};
+  if (const Text* const text = value.text()) {
+    BLEND_ASSIGN(read, read_number(*text, whole, name, meter));
+  }
   int64_t n = 0;
   double x = NAN;
-  bool known = value.as_number(x);
-  if (whole && value.as_integer(n)) return Value::of(n);
-  if (const Text* const text = value.text()) {
-    BLEND_RETURN_IF_ERROR(meter.take(text->size()));
-    if (whole && read_number(*text, n)) return Value::of(n);
-    known = read_number(*text, x);
-  }
+  if (whole && read.value.as_integer(n)) return Value::of(n);
+  const bool known = read.value.as_number(x);
   if (known && !whole) return Value::of(x);
-  constexpr double kMost = 9e18;
-  if (known && std::fabs(x) < kMost) return Value::of(static_cast<int64_t>(x));
+  constexpr double kEnd = 9223372036854775808.0;  // 2^63
+  if (known && x >= -kEnd && x < kEnd) return Value::of(static_cast<int64_t>(x));
+  if (read.large || (known && std::isfinite(x))) {
+    return unknown("filter", name + " of more than 64 bits");
+  }
+  // Python has no whole number for it, where a text or a double is not finite.
   const Value* const otherwise = given.get(0, "default");
   if (otherwise != nullptr) return *otherwise;
   return whole ? Value::of(int64_t{0}) : Value::of(0.0);
@@ -347,22 +505,43 @@ const Value* CallArguments::get(size_t index, std::string_view name) const {
 
 namespace {
 
+// The indentation of one level: a text, or a number of spaces.
+Result<std::optional<Text>> indentation(const Value& option, Meter& meter) {
+  int64_t n = 0;
+  if (option.is_none()) return std::optional<Text>();
+  if (const Text* const text = option.text()) {
+    BLEND_RETURN_IF_ERROR(meter.take(text->weight()));
+    return std::optional<Text>(*text);
+  }
+  if (!option.as_integer(n)) return wrong("tojson", option);
+  const size_t spaces = n < 0 ? 0 : static_cast<size_t>(n);
+  BLEND_RETURN_IF_ERROR(meter.take(spaces));
+  return std::optional<Text>(Text(std::string(spaces, ' ')));
+}
+
 Result<Value> tojson(const Value& value, const Given& given, Meter& meter) {
   JsonForm form;
+  bool separated = false;
   for (const auto& [key, option] : given.named) {
-    const List* const pair = option.list();
-    if (key == "separators" && pair != nullptr && pair->size() == 2 &&
-        (*pair)[0].text() != nullptr && (*pair)[1].text() != nullptr) {
+    if (key == "separators") {
+      if (option.is_none()) continue;
+      const List* const pair = option.list();
+      if (pair == nullptr || pair->size() != 2 || (*pair)[0].text() == nullptr ||
+          (*pair)[1].text() == nullptr) {
+        return unknown("filter", "tojson(separators=...) of other than two strings");
+      }
+      separated = true;
       BLEND_RETURN_IF_ERROR(meter.take((*pair)[0].weight() + (*pair)[1].weight()));
-      form.comma = (*pair)[0].text()->bytes();
-      form.colon = (*pair)[1].text()->bytes();
+      form.comma = *(*pair)[0].text();
+      form.colon = *(*pair)[1].text();
     } else if (key == "indent") {
-      if (!option.is_none() && !option.as_integer(form.indent)) return wrong("tojson", option);
+      BLEND_ASSIGN(form.indent, indentation(option, meter));
     } else if ((key != "ensure_ascii" && key != "sort_keys") || option.truth()) {
       return unknown("filter", "tojson(" + key + "=...)");
     }
   }
   if (!given.positional.empty()) return unknown("filter", "tojson with arguments without names");
+  if (!separated && form.indent) form.comma = Text(",");
   return to_json(value, form, meter);
 }
 
@@ -395,7 +574,10 @@ Result<Value> as_list(const std::string& name, const Value& value, Meter& meter)
 Result<Value> absolute(const Value& value) {
   int64_t n = 0;
   double x = 0;
-  if (value.as_integer(n) && n != INT64_MIN) return Value::of(n < 0 ? -n : n);
+  if (value.as_integer(n)) {
+    if (n == INT64_MIN) return unknown("filter", "abs of more than 64 bits");
+    return Value::of(n < 0 ? -n : n);
+  }
   if (value.as_number(x)) return Value::of(std::fabs(x));
   return wrong("abs", value);
 }
@@ -537,6 +719,33 @@ bool is_method(const Value& self, std::string_view name) {
   return false;
 }
 
+bool is_unknown_member(const Value& self, std::string_view name) {
+  static constexpr std::string_view kOfText[] = {
+      "casefold",   "center",       "count",       "encode",      "expandtabs", "format",
+      "format_map", "index",        "isalnum",     "isalpha",     "isascii",    "isdecimal",
+      "isdigit",    "islower",      "isnumeric",   "isprintable", "isspace",    "istitle",
+      "isupper",    "isidentifier", "ljust",       "maketrans",   "partition",  "rfind",
+      "rindex",     "rjust",        "rpartition",  "splitlines",  "swapcase",   "translate",
+      "zfill",      "removeprefix", "removesuffix"};
+  static constexpr std::string_view kOfDict[] = {"clear",   "copy",       "fromkeys", "pop",
+                                                 "popitem", "setdefault", "update"};
+  static constexpr std::string_view kOfList[] = {"append", "clear",   "copy",   "count",
+                                                 "extend", "index",   "insert", "pop",
+                                                 "remove", "reverse", "sort"};
+  static constexpr std::string_view kOfNumber[] = {
+      "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
+      "from_bytes",       "fromhex",   "hex",        "imag",      "is_integer",
+      "numerator",        "real",      "to_bytes"};
+  const auto among = [name](const auto& names) {
+    return std::find(std::begin(names), std::end(names), name) != std::end(names);
+  };
+  if (name.size() > 4 && name.starts_with("__") && name.ends_with("__")) return true;
+  if (self.text() != nullptr) return among(kOfText);
+  if (self.dict() != nullptr) return among(kOfDict);
+  if (self.list() != nullptr) return among(kOfList);
+  return self.is_number() && among(kOfNumber);
+}
+
 namespace {
 
 Result<Value> call_of_text(const std::string& name, const Value& self, const Given& given,
@@ -572,6 +781,9 @@ Result<Value> call_of_dict(const std::string& name, const Value& self, const Giv
     const Value* const key = given.get(0, "key");
     const Value* const otherwise = given.get(1, "default");
     if (key == nullptr) return wrong("get", Value());
+    if (key->dict() != nullptr || (key->list() != nullptr && !key->is_tuple())) {
+      return wrong("get", *key);
+    }
     BLEND_ASSIGN(const Value* const member, self.find(*key, meter));
     if (member != nullptr) return *member;
     return otherwise == nullptr ? Value::none() : *otherwise;

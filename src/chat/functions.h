@@ -31,6 +31,8 @@ Result<bool> apply_test(const std::string& name, const Value& value, const CallA
 Result<Value> call_method(const std::string& name, const Value& self, const CallArguments& given,
                           Meter& meter);
 bool is_method(const Value& self, std::string_view name);
+// Whether Python has such a member of the value, and libblend does not know it.
+bool is_unknown_member(const Value& self, std::string_view name);
 
 // value[index], value.name where there is such a member; undefined where there is none.
 Result<Value> item_of(const Value& value, const Value& index, Meter& meter);

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
+#include "chat/text.h"
+
 namespace blend::chat {
 namespace {
 
-bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool begins_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
@@ -63,6 +64,29 @@ class Lexer {
   Status wrong(const char* what) const {
     return make_error(BLEND_E_FORMAT, "line %zu of the chat template: %s", line_, what);
   }
+  Status refused(const char* what) const {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "line %zu of the chat template: %s, which libblend does not know; give "
+                      "another template",
+                      line_, what);
+  }
+  // Of the white space that source_ has at `at`.
+  size_t space_after(size_t at) const {
+    const size_t begin = at;
+    while (const size_t n = space_at(std::string_view(source_).substr(at))) at += n;
+    return at - begin;
+  }
+  // Takes from `data`, which a tag follows, the white space that the tag takes along: with '-' all
+  // of it, else, before a block, the indentation of a line on which nothing else precedes it.
+  void trim_before_tag(std::string& data, char sign, bool block) const {
+    if (sign == '-') {
+      data.resize(stripped_right(data).size());
+    } else if (block && sign != '+') {
+      const size_t line = data.rfind('\n') + 1;  // 0: none
+      const bool blank = stripped(std::string_view(data).substr(line)).empty();
+      if (blank && (line > 0 || line_starts_)) data.resize(line);
+    }
+  }
 
   Status check_size() const {
     if (words_.size() <= most_) return Status::ok();
@@ -85,15 +109,7 @@ class Lexer {
     std::string data = source_.substr(at_, tag - at_);
     const bool tagged = tag < source_.size();
     const char sign = tagged && tag + 2 < source_.size() ? source_[tag + 2] : '\0';
-    if (sign == '-') {
-      while (!data.empty() && is_space(data.back())) data.pop_back();
-    } else if (tagged && sign != '+' && source_[tag + 1] != '{') {
-      // A tag that is first on its line takes the line's indentation along.
-      const size_t line = data.rfind('\n') + 1;  // 0: none
-      const bool blank =
-          std::all_of(data.begin() + static_cast<std::ptrdiff_t>(line), data.end(), is_space);
-      if (blank && (line > 0 || line_starts_)) data.resize(line);
-    }
+    if (tagged) trim_before_tag(data, sign, source_[tag + 1] != '{');
     if (!data.empty()) put(Word::Kind::data, std::move(data));
     advance(tag - at_);
     if (!tagged) return Status::ok();
@@ -105,20 +121,30 @@ class Lexer {
       put(Word::Kind::variable_begin, "");
       return read_inside("}}", Word::Kind::variable_end);
     }
+    if (take_raw()) return read_raw();
     put(Word::Kind::block_begin, "");
-    const size_t first = words_.size();
-    BLEND_RETURN_IF_ERROR(read_inside("%}", Word::Kind::block_end));
-    const bool raw = words_.size() == first + 2 && words_[first].kind == Word::Kind::name &&
-                     words_[first].text == "raw";
-    if (!raw) return Status::ok();
-    words_.resize(first - 1);
-    return read_raw();
+    return read_inside("%}", Word::Kind::block_end);
+  }
+
+  // The rest of a tag {% raw %}, after which no newline is taken along.
+  bool take_raw() {
+    constexpr std::string_view kRaw = "raw";
+    size_t i = at_ + space_after(at_);
+    if (source_.compare(i, kRaw.size(), kRaw) != 0) return false;
+    i += kRaw.size();
+    i += space_after(i);
+    const char sign = i < source_.size() && source_[i] == '-' ? '-' : '\0';
+    if (sign == '-') ++i;
+    if (source_.compare(i, 2, "%}") != 0) return false;
+    advance(i + 2 - at_);
+    after_tag(sign, false);
+    return true;
   }
 
   Status read_comment() {
     const size_t end = source_.find("#}", at_);
     if (end == std::string::npos) return wrong("a comment has no end '#}'");
-    const char sign = source_[end - 1];
+    const char sign = end > at_ ? source_[end - 1] : '\0';
     advance(end + 2 - at_);
     after_tag(sign, true);
     return Status::ok();
@@ -130,22 +156,15 @@ class Lexer {
       size_t i = tag + 2;
       const char left = i < source_.size() ? source_[i] : '\0';
       if (left == '-' || left == '+') ++i;
-      while (i < source_.size() && is_space(source_[i])) ++i;
+      i += space_after(i);
       if (source_.compare(i, 6, "endraw") != 0) continue;
       i += 6;
-      while (i < source_.size() && is_space(source_[i])) ++i;
+      i += space_after(i);
       const char right = i < source_.size() ? source_[i] : '\0';
       if (right == '-' || right == '+') ++i;
       if (source_.compare(i, 2, "%}") != 0) continue;
       std::string data = source_.substr(at_, tag - at_);
-      if (left == '-') {
-        while (!data.empty() && is_space(data.back())) data.pop_back();
-      } else if (left != '+') {
-        const size_t line = data.rfind('\n') + 1;
-        const bool blank =
-            std::all_of(data.begin() + static_cast<std::ptrdiff_t>(line), data.end(), is_space);
-        if (blank && (line > 0 || line_starts_)) data.resize(line);
-      }
+      trim_before_tag(data, left, true);
       if (!data.empty()) put(Word::Kind::data, std::move(data));
       advance(i + 2 - at_);
       after_tag(right, true);
@@ -158,8 +177,7 @@ class Lexer {
   void after_tag(char sign, bool block) {
     line_starts_ = false;
     if (sign == '-') {
-      size_t n = 0;
-      while (at_ + n < source_.size() && is_space(source_[at_ + n])) ++n;
+      const size_t n = space_after(at_);
       line_starts_ = n > 0 && source_[at_ + n - 1] == '\n';
       advance(n);
     } else if (block && sign != '+' && at_ < source_.size() && source_[at_] == '\n') {
@@ -174,8 +192,8 @@ class Lexer {
     while (at_ < source_.size()) {
       BLEND_RETURN_IF_ERROR(check_size());
       const char c = source_[at_];
-      if (is_space(c)) {
-        advance(1);
+      if (const size_t space = space_after(at_)) {
+        advance(space);
         continue;
       }
       const bool signed_end = (c == '-' || (c == '+' && end == Word::Kind::block_end)) &&
@@ -209,10 +227,35 @@ class Lexer {
     advance(n);
   }
 
+  // The bytes of a whole number that begins with 0x, 0o or 0b; 0: it does not.
+  size_t based_number() const {
+    if (source_[at_] != '0' || at_ + 1 >= source_.size()) return 0;
+    const char base = static_cast<char>(source_[at_ + 1] | 0x20);
+    const std::string_view digits = base == 'x'   ? "0123456789abcdefABCDEF"
+                                    : base == 'o' ? "01234567"
+                                    : base == 'b' ? "01"
+                                                  : "";
+    size_t end = at_ + 2;
+    for (size_t i = end; !digits.empty() && i < source_.size(); ++i) {
+      if (source_[i] == '_' && i == end) continue;
+      if (digits.find(source_[i]) == std::string_view::npos) break;
+      end = i + 1;
+    }
+    return end > at_ + 2 ? end - at_ : 0;
+  }
+
   void read_number() {
     std::string text;
     bool real = false;
     size_t i = at_;
+    if (const size_t n = based_number()) {
+      std::copy_if(source_.begin() + static_cast<std::ptrdiff_t>(at_),
+                   source_.begin() + static_cast<std::ptrdiff_t>(at_ + n), std::back_inserter(text),
+                   [](char c) { return c != '_'; });
+      put(Word::Kind::integer, text);
+      advance(n);
+      return;
+    }
     const auto digits = [&] {
       while (i < source_.size() && (is_digit(source_[i]) || source_[i] == '_')) {
         if (source_[i] != '_') text.push_back(source_[i]);
@@ -280,7 +323,9 @@ class Lexer {
       base = 8;
       begin = i;
     } else if (c == 'N') {
-      return wrong("an escape \\N{...} of a string, which libblend does not know");
+      return refused("an escape \\N{...} of a string");
+    } else if (static_cast<uint8_t>(c) >= 0x80) {
+      return refused("a backslash before a character that is not ASCII");
     } else {
       text.push_back('\\');
       text.push_back(c);
@@ -298,7 +343,8 @@ class Lexer {
       value = value * base + digit;
     }
     if (base == 16 && n != most) return wrong("a string's escape has too few digits");
-    if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) {
+    if (value >= 0xD800 && value < 0xE000) return refused("a string's escape of a surrogate");
+    if (value > 0x10FFFF) {
       return wrong("a string's escape is no character");
     }
     append_utf8(value, text);
@@ -314,6 +360,7 @@ class Lexer {
       return Status::ok();
     }
     const char c = source_[at_];
+    if (static_cast<uint8_t>(c) >= 0x80) return refused("a name of other letters than ASCII's");
     if (std::string_view("+-*/%~<>=.,:|()[]{}").find(c) == std::string_view::npos) {
       return make_error(BLEND_E_FORMAT, "line %zu of the chat template: a character '%c' (0x%02x)",
                         line_, c >= 0x20 && c < 0x7f ? c : '?', static_cast<uint8_t>(c));

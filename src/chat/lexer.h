@@ -19,7 +19,7 @@ struct Word {
     variable_end,    // }}
     name,
     string,
-    integer,
+    integer,  // digits, after 0x, 0o or 0b those of another base
     real,
     op,  // an operator or a bracket
     end,

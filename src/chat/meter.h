@@ -54,6 +54,23 @@ class Meter {
     int& depth_;
   };
 
+  // Sees a cancel in loops over what is paid for, every so many bytes or items.
+  class Pause {
+   public:
+    explicit Pause(Meter& meter) : meter_(meter) {}
+    // CANCELLED. `n`: what was done since the last time.
+    Status after(size_t n) {
+      if ((done_ += n) < kPiece) return Status::ok();
+      done_ = 0;
+      return meter_.take(0);
+    }
+
+   private:
+    static constexpr size_t kPiece = size_t{1} << 16;
+    Meter& meter_;
+    size_t done_ = 0;
+  };
+
  private:
   Status refuse(size_t n);
 

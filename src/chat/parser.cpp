@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 
 namespace blend::chat {
 namespace {
@@ -155,11 +156,7 @@ class Parser {
     if (tag == "for") return loop(s);
     if (tag == "set") return set(s);
     if (tag == "macro") return macro(s);
-    if (tag == "generation") {  // marks for training what the assistant says
-      s.kind = Statement::Kind::body;
-      BLEND_RETURN_IF_ERROR(end_block());
-      return closed_body(s.body, "endgeneration");
-    }
+    if (tag == "generation") return generation(s);
     if (tag == "filter") {
       s.kind = Statement::Kind::filter_block;
       BLEND_ASSIGN(s.value, filters(nullptr));
@@ -222,6 +219,7 @@ class Parser {
     Target out;
     const bool bracket = take_op("(");
     while (true) {
+      if (is_op("(") || is_op("[")) return refused("names in brackets among those assigned to");
       if (word().kind == Word::Kind::name &&
           (word().text == "true" || word().text == "false" || word().text == "none")) {
         return expected("a name that can be assigned to");
@@ -230,13 +228,16 @@ class Parser {
       out.names.push_back(std::move(name));
       if (members && out.names.size() == 1 && take_op(".")) {
         BLEND_ASSIGN(out.member, a_name());
+        if (is_op(",")) return refused("a namespace's member among names that are assigned to");
         return out;
       }
       if (!take_op(",")) break;
       out.tuple = true;
+      if (is_op("(") || is_op("[")) continue;
       if (word().kind != Word::Kind::name || is_name("in")) break;
     }
     if (bracket) BLEND_RETURN_IF_ERROR(need_op(")"));
+    if (bracket && is_op(",")) return refused("names in brackets among those assigned to");
     return out;
   }
 
@@ -245,6 +246,7 @@ class Parser {
     BLEND_ASSIGN(s.target, target(true));
     if (take_op("=")) {
       BLEND_ASSIGN(s.value, tuple(true));
+      BLEND_RETURN_IF_ERROR(no_markup(s.value));
       return end_block();
     }
     s.kind = Statement::Kind::set_block;
@@ -254,6 +256,28 @@ class Parser {
     }
     BLEND_RETURN_IF_ERROR(end_block());
     return closed_body(s.body, "endset");
+  }
+
+  // Marks for training what the assistant says: for Jinja a macro that is called at once.
+  Status generation(Statement& s) {
+    s.kind = Statement::Kind::body;
+    BLEND_RETURN_IF_ERROR(end_block());
+    const int loops = std::exchange(loops_, 0);
+    Status inside = closed_body(s.body, "endgeneration");
+    loops_ = loops;
+    return inside;
+  }
+
+  // Python refuses them, and what is looked up among them takes a time in their number.
+  Status check_repeats(const std::vector<std::pair<std::string, ExpressionPtr>>& named,
+                       const char* what) const {
+    std::vector<std::string_view> names;
+    for (const auto& [name, value] : named) names.emplace_back(name);
+    std::sort(names.begin(), names.end());
+    const auto twice = std::adjacent_find(names.begin(), names.end());
+    if (twice == names.end()) return Status::ok();
+    return refused(
+        std::string("'").append(twice->substr(0, 60)).append("' twice among ").append(what));
   }
 
   Status macro(Statement& s) {
@@ -270,6 +294,7 @@ class Parser {
       if (!take_op(",")) break;
     }
     BLEND_RETURN_IF_ERROR(need_op(")"));
+    BLEND_RETURN_IF_ERROR(check_repeats(s.macro.parameters, "a macro's parameters"));
     BLEND_RETURN_IF_ERROR(end_block());
     const int loops = std::exchange(loops_, 0);
     Status inside = closed_body(s.macro.body, "endmacro");
@@ -279,8 +304,30 @@ class Parser {
 
   // ---- expressions, from the loosest binding to the tightest
 
+  // Whether the value is what `safe` makes, which escapes the HTML in texts that meet it.
+  static bool is_markup(const ExpressionPtr& e) {
+    static constexpr std::string_view kKeep[] = {"trim",   "upper",  "lower",   "capitalize",
+                                                 "indent", "string", "default", "d"};
+    if (e == nullptr) return false;
+    if (e->kind == Kind::condition) return is_markup(e->parts[0]) || is_markup(e->parts[2]);
+    if (e->kind != Kind::filter) return false;
+    return e->name == "safe" ||
+           (std::find(std::begin(kKeep), std::end(kKeep), e->name) != std::end(kKeep) &&
+            is_markup(e->parts[0]));
+  }
+  Status no_markup(const ExpressionPtr& e) const {
+    return is_markup(e) ? refused("'safe' of more than what is written") : Status::ok();
+  }
+
   Result<ExpressionPtr> make(Kind kind, std::string name, std::vector<ExpressionPtr> parts,
                              Arguments arguments = {}, std::vector<std::string> names = {}) {
+    if (kind == Kind::member || (kind == Kind::binary && name != "~")) {
+      for (const ExpressionPtr& part : parts) BLEND_RETURN_IF_ERROR(no_markup(part));
+    }
+    for (const ExpressionPtr& part : arguments.positional) {
+      BLEND_RETURN_IF_ERROR(no_markup(part));
+    }
+    for (const auto& [key, part] : arguments.named) BLEND_RETURN_IF_ERROR(no_markup(part));
     auto e = std::make_unique<Expression>();
     e->kind = kind;
     e->line = word().line;
@@ -485,17 +532,27 @@ class Parser {
 
   Result<ExpressionPtr> read_number() {
     const std::string& text = word().text;
-    const char* const end = text.data() + text.size();
+    const char* begin = text.data();
+    const char* const end = begin + text.size();
+    if (word().kind == Word::Kind::real) {
+      double x = 0;
+      // What no double holds is 0 or infinite, as Python has it.
+      if (std::from_chars(begin, end, x).ec != std::errc()) x = std::strtod(begin, nullptr);
+      step();
+      return constant(Value::of(x));
+    }
+    int base = 10;
+    if (text.size() > 2 && text[0] == '0' && (text[1] < '0' || text[1] > '9')) {
+      const int sign = text[1] | 0x20;
+      base = sign == 'x' ? 16 : sign == 'o' ? 8 : 2;
+      begin += 2;
+    }
     int64_t n = 0;
-    double x = 0;
-    const bool whole = word().kind == Word::Kind::integer;
-    const auto done =
-        whole ? std::from_chars(text.data(), end, n) : std::from_chars(text.data(), end, x);
-    if (done.ec != std::errc()) {
-      return expected(whole ? "a number of less than 64 bits" : "a number in a double's range");
+    if (std::from_chars(begin, end, n, base).ec != std::errc()) {
+      return refused("a whole number of more than 64 bits");
     }
     step();
-    return constant(whole ? Value::of(n) : Value::of(x));
+    return constant(Value::of(n));
   }
 
   Result<ExpressionPtr> items(Kind kind, const char* closing) {
@@ -579,6 +636,7 @@ class Parser {
       if (!take_op(",")) break;
     }
     BLEND_RETURN_IF_ERROR(need_op(")"));
+    BLEND_RETURN_IF_ERROR(check_repeats(out.named, "the named arguments of a call"));
     return out;
   }
 

@@ -36,17 +36,17 @@ class Printer {
   explicit Printer(TextBuilder& out) : out_(out) {}
 
   Status repr(const Value& value);
-  Status json(const Value& value, const JsonForm& form, int64_t level);
+  Status json(const Value& value, const JsonForm& form, int level);
 
  private:
   Status put(std::string_view text) { return out_.append(text, kTemplate); }
   Status repr_text(const Text& text);
   Status repr_dict(const Dict& dict);
   Status json_text(const Text& text);
-  Status json_list(const List& list, const JsonForm& form, int64_t level);
-  Status json_dict(const Dict& dict, const JsonForm& form, int64_t level);
+  Status json_list(const List& list, const JsonForm& form, int level);
+  Status json_dict(const Dict& dict, const JsonForm& form, int level);
   Status json_name(const Value& name);
-  Status new_line(int64_t indent, int64_t level);
+  Status new_line(const JsonForm& form, int level);
 
   TextBuilder& out_;
 };
@@ -139,20 +139,21 @@ Status Printer::json_text(const Text& text) {
   return put("\"");
 }
 
-Status Printer::new_line(int64_t indent, int64_t level) {
-  if (indent < 0) return Status::ok();
+Status Printer::new_line(const JsonForm& form, int level) {
+  if (!form.indent) return Status::ok();
   BLEND_RETURN_IF_ERROR(put("\n"));
-  return put(std::string(static_cast<size_t>(indent * level), ' '));
+  for (int i = 0; i < level; ++i) BLEND_RETURN_IF_ERROR(out_.append(*form.indent));
+  return Status::ok();
 }
 
-Status Printer::json_list(const List& list, const JsonForm& form, int64_t level) {
+Status Printer::json_list(const List& list, const JsonForm& form, int level) {
   BLEND_RETURN_IF_ERROR(put("["));
   for (size_t i = 0; i < list.size(); ++i) {
-    if (i > 0) BLEND_RETURN_IF_ERROR(put(form.comma));
-    BLEND_RETURN_IF_ERROR(new_line(form.indent, level + 1));
+    if (i > 0) BLEND_RETURN_IF_ERROR(out_.append(form.comma));
+    BLEND_RETURN_IF_ERROR(new_line(form, level + 1));
     BLEND_RETURN_IF_ERROR(json(list[i], form, level + 1));
   }
-  if (!list.empty()) BLEND_RETURN_IF_ERROR(new_line(form.indent, level));
+  if (!list.empty()) BLEND_RETURN_IF_ERROR(new_line(form, level));
   return put("]");
 }
 
@@ -164,20 +165,20 @@ Status Printer::json_name(const Value& name) {
   return put("\"");
 }
 
-Status Printer::json_dict(const Dict& dict, const JsonForm& form, int64_t level) {
+Status Printer::json_dict(const Dict& dict, const JsonForm& form, int level) {
   BLEND_RETURN_IF_ERROR(put("{"));
   for (size_t i = 0; i < dict.size(); ++i) {
-    if (i > 0) BLEND_RETURN_IF_ERROR(put(form.comma));
-    BLEND_RETURN_IF_ERROR(new_line(form.indent, level + 1));
+    if (i > 0) BLEND_RETURN_IF_ERROR(out_.append(form.comma));
+    BLEND_RETURN_IF_ERROR(new_line(form, level + 1));
     BLEND_RETURN_IF_ERROR(json_name(dict[i].first));
-    BLEND_RETURN_IF_ERROR(put(form.colon));
+    BLEND_RETURN_IF_ERROR(out_.append(form.colon));
     BLEND_RETURN_IF_ERROR(json(dict[i].second, form, level + 1));
   }
-  if (!dict.empty()) BLEND_RETURN_IF_ERROR(new_line(form.indent, level));
+  if (!dict.empty()) BLEND_RETURN_IF_ERROR(new_line(form, level));
   return put("}");
 }
 
-Status Printer::json(const Value& value, const JsonForm& form, int64_t level) {
+Status Printer::json(const Value& value, const JsonForm& form, int level) {
   if (const Text* const text = value.text()) return json_text(*text);
   if (const int64_t* const n = value.integer()) return put(std::to_string(*n));
   if (const double* const x = value.real()) return put(json_of(*x));
@@ -202,12 +203,8 @@ Result<Text> to_text(const Value& value, Meter& meter) {
 }
 
 Result<Value> to_json(const Value& value, const JsonForm& form, Meter& meter) {
-  constexpr int64_t kMostIndent = 16;
-  JsonForm f = form;
-  f.indent = std::min(f.indent, kMostIndent);
-  if (f.comma.empty()) f.comma = f.indent < 0 ? ", " : ",";
   TextBuilder out(meter);
-  BLEND_RETURN_IF_ERROR(Printer(out).json(value, f, 0));
+  BLEND_RETURN_IF_ERROR(Printer(out).json(value, form, 0));
   return out.value();
 }
 

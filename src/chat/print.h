@@ -1,6 +1,8 @@
 // Values as text: Python's str() and repr(), and JSON.
 #pragma once
 
+#include <optional>
+
 #include "chat/builder.h"
 #include "chat/value.h"
 
@@ -11,9 +13,9 @@ Status append_text(const Value& value, TextBuilder& out);
 Result<Text> to_text(const Value& value, Meter& meter);
 // json.dumps(ensure_ascii=False)
 struct JsonForm {
-  int64_t indent = -1;  // below 0: on one line
-  std::string comma;    // "": ", ", or "," where lines are broken
-  std::string colon = ": ";
+  std::optional<Text> indent;  // of a level; nothing: all on one line
+  Text comma{", "};
+  Text colon{": "};
 };
 Result<Value> to_json(const Value& value, const JsonForm& form, Meter& meter);
 

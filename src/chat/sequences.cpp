@@ -1,5 +1,6 @@
 // Items, slices and membership.
 #include <algorithm>
+#include <optional>
 
 #include "chat/builder.h"
 #include "chat/compare.h"
@@ -20,9 +21,16 @@ Result<Value> undefined_item(const Value& index, Meter& meter) {
 Result<Value> character_of(const Text& text, int64_t i, Meter& meter) {
   const std::string_view bytes = text.bytes();
   BLEND_RETURN_IF_ERROR(meter.take(bytes.size()));
-  if (i < 0) i += static_cast<int64_t>(count_characters(bytes));
+  if (i < 0) {
+    BLEND_ASSIGN(const size_t n, count_characters(bytes, meter));
+    i += static_cast<int64_t>(n);
+  }
   size_t at = 0;
-  for (; i > 0 && at < bytes.size(); --i) at += utf8_length(bytes.substr(at));
+  Meter::Pause pause(meter);
+  for (; i > 0 && at < bytes.size(); --i) {
+    at += utf8_length(bytes.substr(at));
+    BLEND_RETURN_IF_ERROR(pause.after(1));
+  }
   if (i != 0 || at >= bytes.size()) return undefined_item(Value(), meter);
   return part_of(text, at, at + utf8_length(bytes.substr(at)), meter);
 }
@@ -40,32 +48,29 @@ struct Bounds {
   }
 };
 
-Result<Bounds> bounds_of(int64_t n, const Value* begin, const Value* end, const Value* step) {
-  const auto read = [&](const Value* value, int64_t otherwise, int64_t low,
-                        int64_t high) -> Result<int64_t> {
-    int64_t i = 0;
-    if (value == nullptr || value->is_none()) return otherwise;
-    if (!value->as_integer(i)) {
-      return make_error(BLEND_E_INVALID_ARGUMENT, "the template slices by %s", value->kind());
-    }
-    if (i < 0) i = i < -n ? low : i + n;
-    return std::clamp(i, low, high);
+// Nothing where one of them is no number: Jinja has no such item. INVALID_ARGUMENT: steps of 0.
+Result<std::optional<Bounds>> bounds_of(int64_t n, const Value* begin, const Value* end,
+                                        const Value* step) {
+  using Found = std::optional<Bounds>;
+  const auto read = [&](const Value* value, int64_t otherwise, int64_t low, int64_t high,
+                        int64_t& out) {
+    out = otherwise;
+    if (value == nullptr || value->is_none()) return true;
+    if (!value->as_integer(out)) return false;
+    if (out < 0) out = out < -n ? low : out + n;
+    out = std::clamp(out, low, high);
+    return true;
   };
   int64_t by = 1;
-  if (step != nullptr && !step->is_none() && (!step->as_integer(by) || by == 0)) {
-    return make_error(BLEND_E_INVALID_ARGUMENT, "the template slices by steps of %s",
-                      step->is_number() ? "0" : step->kind());
-  }
+  if (step != nullptr && !step->is_none() && !step->as_integer(by)) return Found();
+  if (by == 0) return make_error(BLEND_E_INVALID_ARGUMENT, "the template slices by steps of 0");
   by = std::clamp<int64_t>(by, -n - 1, n + 1);
   Bounds out{0, 0, by};
-  if (by > 0) {
-    BLEND_ASSIGN(out.begin, read(begin, 0, 0, n));
-    BLEND_ASSIGN(out.end, read(end, n, 0, n));
-  } else {
-    BLEND_ASSIGN(out.begin, read(begin, n - 1, -1, n - 1));
-    BLEND_ASSIGN(out.end, read(end, -1, -1, n - 1));
-  }
-  return out;
+  const bool up = by > 0;
+  const bool known =
+      up ? read(begin, 0, 0, n, out.begin) && read(end, n, 0, n, out.end)
+         : read(begin, n - 1, -1, n - 1, out.begin) && read(end, -1, -1, n - 1, out.end);
+  return known ? Found(out) : Found();
 }
 
 }  // namespace
@@ -97,8 +102,11 @@ Result<Value> slice_of(const Value& value, const Value* begin, const Value* end,
                        Meter& meter) {
   if (const Text* const text = value.text()) {
     BLEND_RETURN_IF_ERROR(meter.take(text->size() + 1, 1 + sizeof(size_t)));
-    const std::vector<size_t> at = characters(text->bytes());
-    BLEND_ASSIGN(const Bounds b, bounds_of(static_cast<int64_t>(at.size()) - 1, begin, end, step));
+    BLEND_ASSIGN(const std::vector<size_t> at, characters(text->bytes(), meter));
+    BLEND_ASSIGN(const std::optional<Bounds> bounds,
+                 bounds_of(static_cast<int64_t>(at.size()) - 1, begin, end, step));
+    if (!bounds) return undefined_item(Value(), meter);
+    const Bounds& b = *bounds;
     if (b.step == 1) {
       const auto first = static_cast<size_t>(b.begin);
       return part_of(*text, at[first], at[static_cast<size_t>(std::max(b.begin, b.end))], meter);
@@ -111,11 +119,14 @@ Result<Value> slice_of(const Value& value, const Value* begin, const Value* end,
     return out.value();
   }
   const List* const list = value.list();
-  if (list == nullptr) {
-    return make_error(BLEND_E_INVALID_ARGUMENT, "the template slices %s",
-                      value.is_undefined() ? value.undefined_name() : value.kind());
+  if (value.is_undefined()) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' is undefined", value.undefined_name());
   }
-  BLEND_ASSIGN(const Bounds b, bounds_of(static_cast<int64_t>(list->size()), begin, end, step));
+  if (list == nullptr) return undefined_item(Value(), meter);
+  BLEND_ASSIGN(const std::optional<Bounds> bounds,
+               bounds_of(static_cast<int64_t>(list->size()), begin, end, step));
+  if (!bounds) return undefined_item(Value(), meter);
+  const Bounds& b = *bounds;
   BLEND_RETURN_IF_ERROR(take_list(b.count(), meter));
   List out;
   out.reserve(b.count());

@@ -44,18 +44,21 @@ class Stripped {
 };
 
 // Bytes that strip() takes from the start.
-size_t leading(std::string_view text, const Stripped& gone) {
+Result<size_t> leading(std::string_view text, const Stripped& gone, Meter& meter) {
+  Meter::Pause pause(meter);
   size_t at = 0;
   while (at < text.size()) {
     const size_t n = gone.at(text.substr(at));
     if (n == 0) break;
     at += n;
+    BLEND_RETURN_IF_ERROR(pause.after(gone.cost()));
   }
   return at;
 }
 
 // Where what strip() leaves ends.
-size_t trailing(std::string_view text, const Stripped& gone) {
+Result<size_t> trailing(std::string_view text, const Stripped& gone, Meter& meter) {
+  Meter::Pause pause(meter);
   size_t end = text.size();
   while (end > 0) {
     size_t begin = end - 1;  // of the last character
@@ -64,6 +67,7 @@ size_t trailing(std::string_view text, const Stripped& gone) {
     }
     if (gone.at(text.substr(begin, end - begin)) != end - begin) break;
     end = begin;
+    BLEND_RETURN_IF_ERROR(pause.after(gone.cost()));
   }
   return end;
 }
@@ -79,8 +83,14 @@ Result<Value> strip(const Text& text, const Value* chars, Side side, Meter& mete
   BLEND_ASSIGN(const Stripped gone, Stripped::of(set, meter));
   BLEND_RETURN_IF_ERROR(meter.take(text.size(), gone.cost()));
   const std::string_view bytes = text.bytes();
-  const size_t begin = (side & kLeft) != 0 ? leading(bytes, gone) : 0;
-  const size_t end = (side & kRight) != 0 ? trailing(bytes, gone) : bytes.size();
+  size_t begin = 0;
+  size_t end = bytes.size();
+  if ((side & kLeft) != 0) {
+    BLEND_ASSIGN(begin, leading(bytes, gone, meter));
+  }
+  if ((side & kRight) != 0) {
+    BLEND_ASSIGN(end, trailing(bytes, gone, meter));
+  }
   return part_of(text, begin, std::max(begin, end), meter);
 }
 
@@ -90,7 +100,9 @@ Result<Value> change_case(const std::string& name, bool jinja_words, const Text&
   BLEND_RETURN_IF_ERROR(meter.take(Meter::kValue + text.size()));
   std::string out = text.bytes();
   bool begins = true;  // a word, or the text
+  Meter::Pause pause(meter);
   for (char& c : out) {
+    BLEND_RETURN_IF_ERROR(pause.after(1));
     if (static_cast<uint8_t>(c) >= 0x80) {
       return make_error(BLEND_E_UNSUPPORTED,
                         "the chat template applies '%s' to a text that is not ASCII, which "
@@ -186,14 +198,18 @@ Result<Value> split_at_space(const Text& text, int64_t most, Meter& meter) {
   BLEND_ASSIGN(const Stripped space, Stripped::of(nullptr, meter));
   BLEND_RETURN_IF_ERROR(meter.take(bytes.size(), 2));
   Parts out(text, meter);
+  Meter::Pause pause(meter);
   for (size_t at = 0; at < bytes.size();) {
-    at += leading(bytes.substr(at), space);
+    BLEND_ASSIGN(const size_t gap, leading(bytes.substr(at), space, meter));
+    at += gap;
     if (at >= bytes.size()) break;
     size_t end = at;
     if (most >= 0 && static_cast<int64_t>(out.size()) >= most) {
-      end = trailing(bytes, space);
+      end = bytes.size();  // the last part keeps the white space after it
     } else {
-      while (end < bytes.size() && space_at(bytes.substr(end)) == 0) ++end;
+      for (; end < bytes.size() && space_at(bytes.substr(end)) == 0; ++end) {
+        BLEND_RETURN_IF_ERROR(pause.after(1));
+      }
     }
     BLEND_RETURN_IF_ERROR(out.put(at, end));
     if (most >= 0 && static_cast<int64_t>(out.size()) > most) break;
@@ -286,7 +302,8 @@ Result<Value> find_text(const Text& text, const CallArguments& given, Meter& met
   if (at == std::string::npos) return Value::of(int64_t{-1});
   BLEND_RETURN_IF_ERROR(meter.take(at));
   const std::string_view before = std::string_view(text.bytes()).substr(0, at);
-  return Value::of(static_cast<int64_t>(count_characters(before)));
+  BLEND_ASSIGN(const size_t n, count_characters(before, meter));
+  return Value::of(static_cast<int64_t>(n));
 }
 
 namespace {
@@ -311,16 +328,21 @@ Result<Value> indent(const Text& text, const CallArguments& given, Meter& meter)
     by = *w->text();
   } else {
     if (w != nullptr && !w->as_integer(width)) return wrong("indent", *w);
-    by = Text(std::string(static_cast<size_t>(std::clamp<int64_t>(width, 0, 64)), ' '));
+    const size_t spaces = width < 0 ? 0 : static_cast<size_t>(width);
+    BLEND_RETURN_IF_ERROR(meter.take(spaces));
+    by = Text(std::string(spaces, ' '));
   }
   const Value* const first = given.get(1, "first");
   const Value* const blank = given.get(2, "blank");
   const std::string_view bytes = text.bytes();
   TextBuilder out(meter);
+  Meter::Pause pause(meter);
   for (size_t begin = 0;;) {
     size_t end = begin;
     size_t gap = 0;
-    while (end < bytes.size() && (gap = line_end_at(bytes.substr(end))) == 0) ++end;
+    for (; end < bytes.size() && (gap = line_end_at(bytes.substr(end))) == 0; ++end) {
+      BLEND_RETURN_IF_ERROR(pause.after(1));
+    }
     BLEND_RETURN_IF_ERROR(meter.take(end - begin));
     const bool wanted = begin == 0 ? first != nullptr && first->truth()
                                    : end > begin || (blank != nullptr && blank->truth());

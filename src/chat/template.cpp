@@ -110,6 +110,14 @@ class Renderer {
     return Flow::next;
   }
 
+  // What the body sets is gone after it.
+  BLEND_CHAT_APART Result<Flow> run_scoped(const Body& body, TextBuilder& out) {
+    scopes_.emplace_back();
+    Result<Flow> flow = run_body(body, out);
+    scopes_.pop_back();
+    return flow;
+  }
+
   // The innermost line only.
   BLEND_CHAT_APART static Status located(Status status, size_t line) {
     if (status.code() == BLEND_E_CANCELLED || status.message().starts_with("line ")) return status;
@@ -138,7 +146,7 @@ class Renderer {
       case Statement::Kind::continue_loop:
         return Flow::continue_loop;
       case Statement::Kind::body:
-        return run_body(s.body, out);
+        return run_scoped(s.body, out);
     }
     return Flow::next;
   }
@@ -169,15 +177,23 @@ class Renderer {
   }
 
   BLEND_CHAT_APART Result<Flow> run_block(const Statement& s, TextBuilder& out) {
+    Value value;
+    scopes_.emplace_back();
+    Result<Flow> flow = fill_block(s, value);
+    scopes_.pop_back();
+    if (!flow.is_ok() || *flow != Flow::next) return flow;
+    if (s.kind == Statement::Kind::set_block) return after(assign(s.target, std::move(value)));
+    return after(append_text(value, out));
+  }
+  // The filters see what the body sets.
+  BLEND_CHAT_APART Result<Flow> fill_block(const Statement& s, Value& value) {
     TextBuilder inside(meter_);
     BLEND_ASSIGN(const Flow flow, run_body(s.body, inside));
     if (flow != Flow::next) return flow;
-    BLEND_ASSIGN(Value value, inside.value());
-    if (s.value != nullptr) {
-      BLEND_ASSIGN(value, evaluate(*s.value, std::move(value)));
-    }
-    if (s.kind == Statement::Kind::set_block) return after(assign(s.target, std::move(value)));
-    return after(append_text(value, out));
+    BLEND_ASSIGN(value, inside.value());
+    if (s.value == nullptr) return flow;
+    BLEND_ASSIGN(value, evaluate(*s.value, std::move(value)));
+    return flow;
   }
 
   BLEND_CHAT_APART Status define(const Macro& macro) {
@@ -242,7 +258,7 @@ class Renderer {
       loop->before = std::move(loop->now);
       ++loop->index;
     }
-    return ended ? Result<Flow>(Flow::next) : run_body(s.otherwise, out);
+    return ended ? Result<Flow>(Flow::next) : run_scoped(s.otherwise, out);
   }
 
   // The next item that the filter lets through; nothing at the end.
@@ -465,6 +481,7 @@ class Renderer {
     }
     if (value.loop() != nullptr) return loop_member(value, name);
     if (is_method(value, name)) return method_of(value, name);
+    if (is_unknown_member(value, name)) return unknown("method", name);
     const Callable* const callable = value.callable();
     if (callable != nullptr && callable->macro != nullptr) {
       return macro_member(*callable->macro, name);
@@ -623,7 +640,10 @@ class Renderer {
     }
     BLEND_ASSIGN(const std::string text, format_time(format->text()->bytes(), now_));
     BLEND_RETURN_IF_ERROR(meter_.take(8 * Meter::kValue + text.size()));
-    return Value::text(text);
+    const std::vector<Text::Run>& runs = format->text()->runs();
+    const bool own = std::all_of(runs.begin(), runs.end(),
+                                 [](const Text::Run& run) { return run.origin == kTemplate; });
+    return Value::text(text, own ? kTemplate : kMessage);
   }
 
   static Result<Value> cycle(const Loop& loop, const CallArguments& given) {

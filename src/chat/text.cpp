@@ -72,6 +72,10 @@ size_t space_at(std::string_view text) {
 
 std::string_view stripped(std::string_view text) {
   while (const size_t n = space_at(text)) text.remove_prefix(n);
+  return stripped_right(text);
+}
+
+std::string_view stripped_right(std::string_view text) {
   for (size_t end = text.size(); end > 0;) {
     size_t begin = end - 1;
     while (begin > 0 && end - begin < 4 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) {
@@ -84,18 +88,29 @@ std::string_view stripped(std::string_view text) {
   return text;
 }
 
-std::vector<size_t> characters(std::string_view text) {
+Result<std::vector<size_t>> characters(std::string_view text, Meter& meter) {
   std::vector<size_t> out;
   out.reserve(text.size() + 1);
-  for (size_t at = 0; at < text.size(); at += utf8_length(text.substr(at))) out.push_back(at);
+  Meter::Pause pause(meter);
+  for (size_t at = 0; at < text.size();) {
+    out.push_back(at);
+    const size_t n = utf8_length(text.substr(at));
+    BLEND_RETURN_IF_ERROR(pause.after(n));
+    at += n;
+  }
   out.push_back(text.size());
   return out;
 }
 
-size_t count_characters(std::string_view text) {
-  size_t n = 0;
-  for (size_t at = 0; at < text.size(); at += utf8_length(text.substr(at))) ++n;
-  return n;
+Result<size_t> count_characters(std::string_view text, Meter& meter) {
+  size_t count = 0;
+  Meter::Pause pause(meter);
+  for (size_t at = 0; at < text.size(); ++count) {
+    const size_t n = utf8_length(text.substr(at));
+    BLEND_RETURN_IF_ERROR(pause.after(n));
+    at += n;
+  }
+  return count;
 }
 
 }  // namespace blend::chat

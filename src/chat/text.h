@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "chat/meter.h"
+
 namespace blend::chat {
 
 // Where bytes came from. Values from kDocument on are documents, by their index.
@@ -58,10 +60,12 @@ class Text {
 
 // Python's str.isspace, of the character that `text` begins with; 0: none, else its bytes.
 size_t space_at(std::string_view text);
-// Without the white space at its ends.
+// Without the white space at its ends, or at its end.
 std::string_view stripped(std::string_view text);
-// The byte offset of each character, and the text's size after them.
-std::vector<size_t> characters(std::string_view text);
-size_t count_characters(std::string_view text);
+std::string_view stripped_right(std::string_view text);
+// The byte offset of each character, and the text's size after them. `meter` pays for neither: it
+// shows a cancel.
+Result<std::vector<size_t>> characters(std::string_view text, Meter& meter);
+Result<size_t> count_characters(std::string_view text, Meter& meter);
 
 }  // namespace blend::chat

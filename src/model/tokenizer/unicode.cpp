@@ -88,6 +88,11 @@ bool is_printable(std::string_view text, uint32_t& code) {
   return c < 0 || !is_shapeless(c);
 }
 
+bool is_upper_case(std::string_view text) {
+  const Char c = first_character(text);
+  return c >= 0 && utf8proc_tolower(c) != c;
+}
+
 // Three steps rather than utf8proc_map: its ordering of marks takes quadratic time in their number,
 // and the text is untrusted.
 Result<std::string> normalize_unicode(std::string_view text, NormalForm form) {

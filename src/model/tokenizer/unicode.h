@@ -26,6 +26,9 @@ size_t trailing_white_space(std::string_view text);
 // Whether Python's repr() leaves the first character of `text` unchanged; `code`: its number.
 bool is_printable(std::string_view text, uint32_t& code);
 
+// Whether lower case has another character for the one that `text` begins with.
+bool is_upper_case(std::string_view text);
+
 // Bytes of the longest valid UTF-8 that `text` begins with.
 size_t valid_utf8_prefix(std::string_view text);
 

@@ -4,7 +4,6 @@
 #include <malloc.h>
 #include <pthread.h>
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <new>
@@ -212,6 +211,16 @@ TEST(ChatBounds, NamesAreFoundInLogarithmicTime) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
+// Each item would look through all of them.
+TEST(ChatBounds, AnArgumentIsNamedOnce) {
+  const auto begin = std::chrono::steady_clock::now();
+  auto text = render("{{ range(50000) | map('tojson'" + times(", indent=1", 60000) +
+                     ") | list | length }}");
+  ASSERT_FALSE(text.is_ok());
+  EXPECT_EQ(text.status().code(), BLEND_E_UNSUPPORTED) << text.status().message();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
 TEST(ChatBounds, NamesOfMappingsAreTextsAndNumbers) {
   EXPECT_EQ(ok_or_message(render("{{ {1: 'a', 1.0: 'b', true: 'c', 'x': 2, none: 3} }}")),
             "{1: 'c', 'x': 2, None: 3}");
@@ -284,7 +293,44 @@ TEST(ChatBounds, ACancelStopsIt) {
   EXPECT_EQ(text.status().code(), BLEND_E_CANCELLED) << text.status().message();
 }
 
-// The output is tokenized, which takes many times its bytes.
+// A host may give long texts and lists: one filter over them is stopped in its midst.
+TEST(ChatBounds, ACancelIsSeenInTheMidstOfALongText) {
+  Variables given;
+  given.emplace("x", Value::text(std::string(size_t{16} << 20, 'x'), kMessage));
+  List names;
+  for (int i = 0; i < 300000; ++i) {
+    names.push_back(Value::text("a name of " + std::to_string(i * 7919 % 300007), kMessage));
+  }
+  given.emplace("names", *Value::list(std::move(names)));
+  for (const char* const use :
+       {"{{ x.strip('xy') }}", "{{ x | upper | length }}", "{{ x | title | length }}",
+        "{{ x[::2] | length }}", "{{ names | sort | length }}",
+        "{{ names | unique | list | length }}"}) {
+    SCOPED_TRACE(use);
+    const std::string source = use;
+    const auto whole = [&] {
+      const auto begin = std::chrono::steady_clock::now();
+      EXPECT_TRUE(render(source, Template::kFuel, given).is_ok());
+      return std::chrono::steady_clock::now() - begin;
+    }();
+    // The other thread may come too late, on a busy machine: then the cancel comes sooner.
+    auto wait = whole / 4;
+    int32_t code = BLEND_OK;
+    for (int tries = 0; code == BLEND_OK && tries < 30; ++tries, wait /= 2) {
+      CancelToken cancel;
+      std::thread other([&] {
+        std::this_thread::sleep_for(wait);
+        cancel.request();
+      });
+      const auto text = render(source, Template::kFuel, given, &cancel);
+      other.join();
+      code = text.is_ok() ? BLEND_OK : text.status().code();
+    }
+    EXPECT_EQ(code, BLEND_E_CANCELLED);
+  }
+}
+
+// What is rendered is tokenized, which takes many times its bytes.
 TEST(ChatBounds, ATextThatOutgrowsWhatIsGivenIsRefused) {
   auto text = render("{{ ('x' * 1000) * 4000 }}");
   ASSERT_FALSE(text.is_ok());

@@ -60,6 +60,26 @@ TEST(ChatTemplate, KeepsWhereEveryByteCameFrom) {
   EXPECT_EQ(text->runs(), wanted);
 }
 
+// What the host gives is the host's too where it says how other things are written.
+TEST(ChatTemplate, FormatsFromTheHostAreNotTheTemplates) {
+  for (const char* const use :
+       {"{{ strftime_now(x) }}", "{{ [1, 2] | tojson(separators=(x, ':')) }}",
+        "{{ {'a': 1} | tojson(separators=(',', x)) }}", "{{ [1] | tojson(indent=x) }}"}) {
+    SCOPED_TRACE(use);
+    auto text = render(use, R"({"x": "<s>"})");
+    ASSERT_TRUE(text.is_ok()) << text.status().message();
+    const size_t at = text->bytes().find("<s>");
+    ASSERT_NE(at, std::string::npos);
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(text->origin(at + i), kMessage);
+  }
+}
+
+TEST(ChatTemplate, TheLastYearThereIsIsWritten) {
+  auto text = render("{{ strftime_now('%Y') }}", "{}", Template::kFuel, 67768036191590399);
+  ASSERT_TRUE(text.is_ok()) << text.status().message();
+  EXPECT_EQ(text->bytes(), "2147485547");
+}
+
 TEST(ChatTemplate, WhatATemplateRaisesIsASentenceOfItsOwn) {
   auto text = render("\n{{ raise_exception('Roles must alternate') }}");
   ASSERT_FALSE(text.is_ok());
@@ -94,6 +114,40 @@ TEST(ChatTemplate, RefusesByNameWhatItDoesNotKnow) {
       {"{% macro m(a) %}{{ varargs }}{% endmacro %}{{ m(1) }}", "varargs"},
       {"{% macro m(a) %}{{ kwargs }}{% endmacro %}{{ m(1) }}", "kwargs"},
       {"{% for i in [1] %}{% macro m() %}{{ i }}{% endmacro %}{{ m() }}{% endfor %}", "macro 'm'"},
+      {"{% generation %}{% macro m() %}{% endmacro %}{% endgeneration %}", "macro 'm'"},
+      {"{{ 10000000000000000000 }}", "64 bits"},
+      {"{{ 0xffffffffffffffff }}", "64 bits"},
+      {"{{ '99999999999999999999' | int }}", "64 bits"},
+      {"{{ 1e30 | int }}", "64 bits"},
+      {"{{ (-9223372036854775807 - 1) | abs }}", "64 bits"},
+      {"{{ 9007199254740993 / 3 }}", "53 bits"},
+      {"{{ '٣' | int }}", "not ASCII"},
+      {"{{ ['É', 'è'] | sort }}", "capital letters"},
+      {"{{ ['É', 'é'] | unique | list }}", "capital letters"},
+      {"{{ {'É': 1} | dictsort }}", "capital letters"},
+      {"{{ größe }}", "a name of other letters"},
+      {"{{ '\\é' }}", "a backslash"},
+      {"{{ '\\N{BULLET}' }}", "\\N{...}"},
+      {"{{ '\\ud800' }}", "surrogate"},
+      {"{{ {'pop': 1}.pop }}", "pop"},
+      {"{{ 'x'.format is defined }}", "format"},
+      {"{{ [1].append }}", "append"},
+      {"{{ 1.real }}", "real"},
+      {"{{ {}.__len__ is defined }}", "__len__"},
+      {"{{ {}['__class__'] }}", "__class__"},
+      {"{{ ['x'] | map(attribute='upper') | list }}", "upper"},
+      {"{{ [1] | map(attribute=1.5) | list }}", "attribute of a number"},
+      {"{{ [{}] | map(attribute='a', other=1) | list }}", "map(other=...)"},
+      {"{{ ('<b>' | safe) + '<' }}", "'safe'"},
+      {"{{ ('a' | safe | trim).replace('a', '<') }}", "'safe'"},
+      {"{{ ','.join(['<']) ~ ('x' if true else ('y' | safe)).join(['<']) }}", "'safe'"},
+      {"{% set x = 'a' | safe %}{{ x + '<' }}", "'safe'"},
+      {"{% for (a, b), c in [((1, 2), 3)] %}{% endfor %}", "names in brackets"},
+      {"{% set a, (b, c) = 1, (2, 3) %}", "names in brackets"},
+      {"{% set n = namespace() %}{% set n.a, b = 1, 2 %}", "a namespace's member"},
+      {"{{ dict(a=1, a=2) }}", "'a' twice"},
+      {"{% macro m(a, a) %}{% endmacro %}", "'a' twice"},
+      {"{{ strftime_now('%Y\\x00') }}", "a character 0"},
   };
   for (const auto& [source, named] : kCases) {
     SCOPED_TRACE(source);

@@ -140,6 +140,29 @@ SNIPPETS = [
     "{{ 2.5 is odd }}{{ 4.0 is even }}{{ 2.5 is divisibleby(0.5) }}{{ 9007199254740993 == 9007199254740992.0 }}",
     "{{ {1: 'a', true: 'b', 1.0: 'c'} }}{{ {1: 'a'}[true] }}{{ {none: 1} }}{{ 1 in {1.0: 2} }}", "{{ {[1]: 2} }}", "{{ [1] in {} }}",
     "{{ 'aXaXXa'.split('X') }}{{ 'aaaa'.rsplit('aa', 1) }}{{ 'aaa'.rsplit('aa') }}{{ 'xaybaz'.strip('xz') }}{{ 'ééaè'.strip('éè') }}",
+    # What a block sets is gone after it; its filters see it.
+    "{% set x %}{% set y = 1 %}{{ y }}{% endset %}{{ x }}[{{ y }}]", "{% filter default(y) %}{% set y = 1 %}{% endfilter %}[{{ y }}]",
+    "{% filter replace('a', y) %}{% set y = 1 %}cat{% endfilter %}[{{ y }}]", "{% for i in [1] %}{% set x %}{% break %}{% endset %}{% endfor %}[{{ x }}]",
+    "{% for x in [1] %}{% generation %}{{ x }}{% set z = 3 %}{{ z }}{{ loop.index }}{% endgeneration %}[{{ z }}]{% endfor %}",
+    "{% for x in [] %}{% else %}{% set y = 1 %}{{ y }}{% endfor %}[{{ y }}]",
+    # Members within members.
+    "{{ [{'a': {'b': [1, 2]}}, {'a': {}}] | map(attribute='a.b.1', default='-') | join(',') }}{{ [[1, 2], [3, 4]] | map(attribute='1') | list }}",
+    "{{ [{'a': {'b': 1}}, {'a': {'b': 2}}] | selectattr('a.b', 'eq', 2) | list }}{{ [{'a': {'b': 1}}] | join(attribute='a.b') }}",
+    "{{ [{'a': 1}] | map(attribute='a.b.c') | list }}", "{{ [{}] | map(attribute='a.b') | list }}", "{{ [{'': {'': 3}}] | map(attribute='.') | list }}{{ [[1]] | map(attribute='99999999999999999999') | list }}",
+    "{{ [{}] | map(attribute='a', default=none) | list }}{{ [{'a': {}}] | map(attribute='a.b', default={'c': 4}) | list }}{{ [{'1': 2}] | map(attribute='1') | list }}",
+    # White space is Python's.
+    "a\u00a0{%- if true %}x{% endif %}", "{% if true -%}\u00a0 \u3000x{% endif %}", "\u3000\n\u3000{% if\u00a0true %}{{\u20031 }}{% endif %}", "a\u2028{#- x -#}\u2028b",
+    "{{ '  a b c  '.split(none, 1) }}{{ '  a b  '.split(none, 0) }}{{ ' a b '.split(maxsplit=1) }}{{ ' a  b '.split(none, 5) }}",
+    "{% raw %}\n a\n {% endraw %}\n b", "{% raw -%}\n a\n {%- endraw -%}\n b", "x{#-#}\n  y{##}\nz", "  {%- raw %}\n  {% x %}{% endraw %}\n",
+    # Numbers are Python's.
+    "{{ 0x1F }}{{ 0b1_01 }}{{ 0O17 }}{{ 0xff + 1 }}{{ 1e999 }}{{ -1e999 }}{{ 1e-999 }}", "{{ '1_000' | int }}{{ '1__0' | int }}{{ '_1' | int }}{{ '1_0.5' | float }}{{ 'nan(12)' | float }}{{ 'inf' | int(7) }}{{ '1e400' | float }}{{ '1e400' | int(3) }}{{ '-1e-400' | float }}",
+    "{{ 9e18 | int }}{{ -9223372036854775808.0 | int }}{{ 7 / 3 }}{{ '' * 9999999999999 }}{{ [] * 9999999999999 }}",
+    "{{ 'abc'['x':] }}|{{ 'abc'[1.5:] }}|{{ [1]['x':] }}|{{ {'a': 1}[:1] }}|{{ none[1:] }}", "{{ 'abc'[::0] }}", "{{ 'abc'['x'::0] }}", "{{ nothing[1:] }}", "{{ {}.get([1]) }}",
+    # JSON's indentation is whatever is given.
+    "{{ {'a': [1, {'b': 2}], 'c': {}} | tojson(indent=20) }}{{ {'a': [1]} | tojson(indent=-1) }}{{ {'a': [1]} | tojson(indent='> ') }}{{ [1] | tojson(indent=true) }}{{ [1] | tojson(indent=none) }}",
+    "{{ [1, {'a': 2}] | tojson(separators=('', '')) }}{{ [1, 2] | tojson(separators=none, indent=1) }}{{ 'a\nb' | indent(100) }}{{ 'a\nb' | indent(-3) }}", "{{ [1] | tojson(indent=1.5) }}",
+    "{{ ['é', 'b', 'A'] | sort }}{{ ['日', 'A', 'a'] | unique | list }}", "{{ {'pop': 1}['pop'] }}{{ {'a': {'count': 2}}.a.count }}",
+    "{{ '<b>' | safe }}{{ ('<' | safe) ~ '<' }}{{ '<' | safe | trim }}{{ ['<' | safe, '<'] | join }}",
 ]
 # What the snippets that read them are given: numbers as JSON has them.
 VALUES = {"v": [1, 2.0, -0.0, 1e22, 1e-7, 2.5, 100.0, 9007199254740993]}
