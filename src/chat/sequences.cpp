@@ -1,6 +1,5 @@
 // Items, slices and membership.
 #include <algorithm>
-#include <optional>
 
 #include "chat/builder.h"
 #include "chat/compare.h"
@@ -48,29 +47,32 @@ struct Bounds {
   }
 };
 
-// Nothing where one of them is no number: Jinja has no such item. INVALID_ARGUMENT: steps of 0.
-Result<std::optional<Bounds>> bounds_of(int64_t n, const Value* begin, const Value* end,
-                                        const Value* step) {
-  using Found = std::optional<Bounds>;
-  const auto read = [&](const Value* value, int64_t otherwise, int64_t low, int64_t high,
-                        int64_t& out) {
-    out = otherwise;
-    if (value == nullptr || value->is_none()) return true;
-    if (!value->as_integer(out)) return false;
-    if (out < 0) out = out < -n ? low : out + n;
-    out = std::clamp(out, low, high);
-    return true;
+Result<Bounds> bounds_of(int64_t n, const Value* begin, const Value* end, const Value* step) {
+  const auto read = [&](const Value* value, int64_t otherwise, int64_t low,
+                        int64_t high) -> Result<int64_t> {
+    int64_t i = 0;
+    if (value == nullptr || value->is_none()) return otherwise;
+    if (!value->as_integer(i)) {
+      return make_error(BLEND_E_INVALID_ARGUMENT, "the template slices by %s", value->kind());
+    }
+    if (i < 0) i = i < -n ? low : i + n;
+    return std::clamp(i, low, high);
   };
   int64_t by = 1;
-  if (step != nullptr && !step->is_none() && !step->as_integer(by)) return Found();
-  if (by == 0) return make_error(BLEND_E_INVALID_ARGUMENT, "the template slices by steps of 0");
+  if (step != nullptr && !step->is_none() && (!step->as_integer(by) || by == 0)) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "the template slices by steps of %s",
+                      step->is_number() ? "0" : step->kind());
+  }
   by = std::clamp<int64_t>(by, -n - 1, n + 1);
   Bounds out{0, 0, by};
-  const bool up = by > 0;
-  const bool known =
-      up ? read(begin, 0, 0, n, out.begin) && read(end, n, 0, n, out.end)
-         : read(begin, n - 1, -1, n - 1, out.begin) && read(end, -1, -1, n - 1, out.end);
-  return known ? Found(out) : Found();
+  if (by > 0) {
+    BLEND_ASSIGN(out.begin, read(begin, 0, 0, n));
+    BLEND_ASSIGN(out.end, read(end, n, 0, n));
+  } else {
+    BLEND_ASSIGN(out.begin, read(begin, n - 1, -1, n - 1));
+    BLEND_ASSIGN(out.end, read(end, -1, -1, n - 1));
+  }
+  return out;
 }
 
 }  // namespace
@@ -103,10 +105,7 @@ Result<Value> slice_of(const Value& value, const Value* begin, const Value* end,
   if (const Text* const text = value.text()) {
     BLEND_RETURN_IF_ERROR(meter.take(text->size() + 1, 1 + sizeof(size_t)));
     BLEND_ASSIGN(const std::vector<size_t> at, characters(text->bytes(), meter));
-    BLEND_ASSIGN(const std::optional<Bounds> bounds,
-                 bounds_of(static_cast<int64_t>(at.size()) - 1, begin, end, step));
-    if (!bounds) return undefined_item(Value(), meter);
-    const Bounds& b = *bounds;
+    BLEND_ASSIGN(const Bounds b, bounds_of(static_cast<int64_t>(at.size()) - 1, begin, end, step));
     if (b.step == 1) {
       const auto first = static_cast<size_t>(b.begin);
       return part_of(*text, at[first], at[static_cast<size_t>(std::max(b.begin, b.end))], meter);
@@ -119,14 +118,11 @@ Result<Value> slice_of(const Value& value, const Value* begin, const Value* end,
     return out.value();
   }
   const List* const list = value.list();
-  if (value.is_undefined()) {
-    return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' is undefined", value.undefined_name());
+  if (list == nullptr) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "the template slices %s",
+                      value.is_undefined() ? value.undefined_name() : value.kind());
   }
-  if (list == nullptr) return undefined_item(Value(), meter);
-  BLEND_ASSIGN(const std::optional<Bounds> bounds,
-               bounds_of(static_cast<int64_t>(list->size()), begin, end, step));
-  if (!bounds) return undefined_item(Value(), meter);
-  const Bounds& b = *bounds;
+  BLEND_ASSIGN(const Bounds b, bounds_of(static_cast<int64_t>(list->size()), begin, end, step));
   BLEND_RETURN_IF_ERROR(take_list(b.count(), meter));
   List out;
   out.reserve(b.count());
