@@ -5,12 +5,10 @@
 #include <cmath>
 #include <optional>
 
-#include "chat/arithmetic.h"
 #include "chat/builder.h"
-#include "chat/compare.h"
+#include "chat/filters.h"
 #include "chat/print.h"
 #include "chat/strings.h"
-#include "model/tokenizer/unicode.h"
 
 namespace blend::chat {
 namespace {
@@ -70,22 +68,6 @@ Status check_arguments(const char* what, const std::string& name, const Signatur
     return unknown(what, shown);
   }
   return Status::ok();
-}
-
-// As Jinja compares texts without regard to case. UNSUPPORTED: capital letters beyond ASCII.
-Result<Value> folded(const std::string& filter, const Value& value, Meter& meter) {
-  const Text* const text = value.text();
-  if (text == nullptr) return value;
-  BLEND_RETURN_IF_ERROR(meter.take(Meter::kValue + text->size()));
-  std::string lower = text->bytes();
-  for (size_t i = 0; i < lower.size(); ++i) {
-    char& c = lower[i];
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);
-    if (static_cast<uint8_t>(c) >= 0xC0 && is_upper_case(std::string_view(lower).substr(i))) {
-      return unknown("filter", filter + " of capital letters beyond ASCII");
-    }
-  }
-  return Value::text(lower);
 }
 
 // What a filter's `attribute` names: a member, or one within another ("function.name", "0.name").
@@ -183,18 +165,6 @@ Result<Value> length(const Value& value, Meter& meter) {
   return wrong("length", value);
 }
 
-Result<Value> pairs(const Dict& dict, Meter& meter) {
-  List out;
-  BLEND_RETURN_IF_ERROR(take_list(dict.size(), meter));
-  out.reserve(dict.size());
-  for (const auto& [key, member] : dict) {
-    BLEND_RETURN_IF_ERROR(take_list(2, meter));
-    BLEND_ASSIGN(Value pair, Value::list({key, member}, true));
-    out.push_back(std::move(pair));
-  }
-  return Value::list(std::move(out));
-}
-
 // Jinja runs through what is true: none has no items.
 Result<List> items_of_true(const Value& value, Meter& meter) {
   return value.truth() ? items_of(value, meter) : Result<List>(List());
@@ -281,204 +251,6 @@ Result<Value> select(const std::string& name, const Value& value, const Given& g
     if (holds == wanted) out.push_back(std::move(item));
   }
   return Value::list(std::move(out));
-}
-
-// What sorts items, and what finds those that are alike.
-struct Keyed {
-  Value key;
-  size_t index;
-};
-
-Result<std::vector<Keyed>> keyed(const std::string& name, const List& items, Meter& meter) {
-  const bool by_first = name == "dictsort";
-  BLEND_RETURN_IF_ERROR(meter.take(items.size(), sizeof(Keyed)));
-  std::vector<Keyed> out;
-  out.reserve(items.size());
-  for (size_t i = 0; i < items.size(); ++i) {
-    BLEND_ASSIGN(Value key, folded(name, by_first ? (*items[i].list())[0] : items[i], meter));
-    if (!is_name(key)) return unknown("filter", name + " of " + key.kind());
-    BLEND_RETURN_IF_ERROR(meter.take_search(items.size(), name_bytes(key)));
-    out.push_back({std::move(key), i});
-  }
-  return out;
-}
-
-// In pieces, so that a cancel is seen between them.
-Status sort_by_key(std::vector<Keyed>& keys, Meter& meter) {
-  constexpr size_t kPiece = 1024;
-  // By the index too, which keeps the order of what is alike: std::stable_sort takes memory.
-  const auto before = [](const Keyed& a, const Keyed& b) {
-    const int order = compare_names(a.key, b.key);
-    return order != 0 ? order < 0 : a.index < b.index;
-  };
-  const size_t n = keys.size();
-  const auto at = [](std::vector<Keyed>& all, size_t i) {
-    return all.begin() + static_cast<std::ptrdiff_t>(i);
-  };
-  for (size_t begin = 0; begin < n; begin += kPiece) {
-    BLEND_RETURN_IF_ERROR(meter.take(0));
-    std::sort(at(keys, begin), at(keys, std::min(n, begin + kPiece)), before);
-  }
-  if (n <= kPiece) return Status::ok();
-  BLEND_RETURN_IF_ERROR(meter.take(n, sizeof(Keyed)));
-  std::vector<Keyed> merged(n);
-  for (size_t half = kPiece; half < n; half *= 2) {
-    for (size_t begin = 0; begin < n; begin += 2 * half) {
-      size_t left = begin;
-      const size_t middle = std::min(n, begin + half);
-      size_t right = middle;
-      const size_t end = std::min(n, middle + half);
-      for (size_t out = begin; out < end; ++out) {
-        if (out % kPiece == 0) BLEND_RETURN_IF_ERROR(meter.take(0));
-        const bool from_left = right == end || (left < middle && !before(keys[right], keys[left]));
-        merged[out] = std::move(keys[from_left ? left++ : right++]);
-      }
-    }
-    keys.swap(merged);
-  }
-  return Status::ok();
-}
-
-Result<Value> unique(const Value& value, const Given& given, Meter& meter) {
-  if (!given.named.empty() || !given.positional.empty()) {
-    return unknown("filter", "unique with arguments");
-  }
-  BLEND_ASSIGN(const List items, items_of(value, meter));
-  BLEND_ASSIGN(std::vector<Keyed> keys, keyed("unique", items, meter));
-  BLEND_RETURN_IF_ERROR(sort_by_key(keys, meter));
-  std::vector<size_t> first;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (i == 0 || compare_names(keys[i - 1].key, keys[i].key) != 0) first.push_back(keys[i].index);
-  }
-  std::sort(first.begin(), first.end());
-  BLEND_RETURN_IF_ERROR(take_list(2 * first.size(), meter));
-  List out;
-  for (const size_t i : first) out.push_back(items[i]);
-  return Value::list(std::move(out));
-}
-
-// What Python puts in an order: numbers, or strings.
-Status check_order(const std::string& name, const std::vector<Keyed>& keys) {
-  for (const Keyed& one : keys) {
-    const double* const x = one.key.real();
-    const bool alike = one.key.is_number() == keys[0].key.is_number();
-    if (!alike || one.key.is_none()) return wrong(name.c_str(), one.key);
-    if (x != nullptr && std::isnan(*x)) return unknown("filter", name + " of a number that is NaN");
-  }
-  return Status::ok();
-}
-
-Result<Value> sort(const std::string& name, const Value& value, const Given& given, Meter& meter) {
-  if (!given.named.empty() || !given.positional.empty()) {
-    return unknown("filter", name + " with arguments");
-  }
-  List items;
-  if (name == "dictsort") {
-    if (value.dict() == nullptr) return wrong("dictsort", value);
-    BLEND_ASSIGN(const Value all, pairs(*value.dict(), meter));
-    items = *all.list();
-  } else {
-    BLEND_ASSIGN(items, items_of(value, meter));
-  }
-  BLEND_ASSIGN(std::vector<Keyed> keys, keyed(name, items, meter));
-  BLEND_RETURN_IF_ERROR(check_order(name, keys));
-  BLEND_RETURN_IF_ERROR(sort_by_key(keys, meter));
-  BLEND_RETURN_IF_ERROR(take_list(items.size(), meter));
-  List out;
-  out.reserve(items.size());
-  for (const Keyed& one : keys) out.push_back(items[one.index]);
-  return Value::list(std::move(out));
-}
-
-// ---- numbers
-
-// A text's number as Python reads it.
-struct ReadNumber {
-  Value value;         // undefined: it is no number
-  bool large = false;  // a whole number of more than 64 bits
-};
-
-// The digits of a number without the white space around them, a plus sign and the underscores
-// between digits; nothing where they are not as Python has them.
-std::optional<std::string> digits_of(std::string_view text) {
-  std::string_view s = stripped(text);
-  if (s.starts_with('+')) {
-    s.remove_prefix(1);
-    if (s.starts_with('-')) return std::nullopt;
-  }
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  std::string out;
-  for (size_t i = 0; i < s.size(); ++i) {
-    if (s[i] != '_') {
-      out.push_back(s[i]);
-    } else if (i == 0 || !is_digit(s[i - 1]) || i + 1 == s.size() || !is_digit(s[i + 1])) {
-      return std::nullopt;
-    }
-  }
-  return out;
-}
-
-ReadNumber read_whole(const std::string& digits) {
-  int64_t n = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto done = std::from_chars(digits.data(), end, n);
-  if (digits.empty() || done.ptr != end || done.ec == std::errc::invalid_argument) return {};
-  return done.ec == std::errc() ? ReadNumber{Value::of(n)} : ReadNumber{Value(), true};
-}
-
-ReadNumber read_real(const std::string& digits) {
-  const char* const begin = digits.data();
-  const char* const end = begin + digits.size();
-  double x = 0;
-  const auto done = std::from_chars(begin, end, x);
-  // std::from_chars reads "nan(...)" too.
-  if (digits.empty() || done.ptr != end || digits.back() == ')' ||
-      done.ec == std::errc::invalid_argument) {
-    return {};
-  }
-  if (done.ec == std::errc()) return {Value::of(x)};
-  return {Value::of(std::strtod(digits.c_str(), nullptr))};  // 0 or infinite
-}
-
-Result<ReadNumber> read_number(const Text& text, bool whole, const std::string& filter,
-                               Meter& meter) {
-  BLEND_RETURN_IF_ERROR(meter.take(2 * text.size()));
-  const std::string_view s = stripped(text.bytes());
-  if (std::any_of(s.begin(), s.end(), [](char c) { return static_cast<uint8_t>(c) >= 0x80; })) {
-    return unknown("filter", filter + " of a text that is not ASCII");
-  }
-  const std::optional<std::string> digits = digits_of(s);
-  if (!digits) return ReadNumber{};
-  if (whole) {
-    ReadNumber out = read_whole(*digits);
-    if (out.large || !out.value.is_undefined()) return out;
-  }
-  return read_real(*digits);
-}
-
-// int, float
-Result<Value> to_number(const std::string& name, const Value& value, const Given& given,
-                        Meter& meter) {
-  const bool whole = name == "int";
-  if (value.is_undefined()) return wrong(name.c_str(), value);
-  ReadNumber read{value.is_number() ? value : Value()};
-  if (const Text* const text = value.text()) {
-    BLEND_ASSIGN(read, read_number(*text, whole, name, meter));
-  }
-  int64_t n = 0;
-  double x = NAN;
-  if (whole && read.value.as_integer(n)) return Value::of(n);
-  const bool known = read.value.as_number(x);
-  if (known && !whole) return Value::of(x);
-  constexpr double kEnd = 9223372036854775808.0;  // 2^63
-  if (known && x >= -kEnd && x < kEnd) return Value::of(static_cast<int64_t>(x));
-  if (read.large || (known && std::isfinite(x))) {
-    return unknown("filter", name + " of more than 64 bits");
-  }
-  // Python has no whole number for it, where a text or a double is not finite.
-  const Value* const otherwise = given.get(0, "default");
-  if (otherwise != nullptr) return *otherwise;
-  return whole ? Value::of(int64_t{0}) : Value::of(0.0);
 }
 
 }  // namespace
@@ -651,58 +423,6 @@ Result<Value> apply_filter(const std::string& name, const Value& value, const Gi
   if (name == "int" || name == "float") return to_number(name, value, given, meter);
   if (name == "abs") return absolute(value);
   return filter_text(name, value, given, meter);
-}
-
-Result<bool> apply_test(const std::string& name, const Value& value, const Given& given,
-                        Meter& meter) {
-  BLEND_RETURN_IF_ERROR(meter.take(32));
-  if (name == "defined") return !value.is_undefined();
-  if (name == "undefined") return value.is_undefined();
-  if (name == "none") return value.is_none();
-  if (name == "string") return value.text() != nullptr;
-  if (name == "mapping") return value.dict() != nullptr;
-  if (name == "iterable" || name == "sequence") {
-    return value.text() != nullptr || value.list() != nullptr || value.dict() != nullptr ||
-           value.is_undefined();
-  }
-  if (name == "number") return value.is_number();
-  if (name == "integer") return value.integer() != nullptr;
-  if (name == "float") return value.real() != nullptr;
-  if (name == "boolean") return value.boolean() != nullptr;
-  if (name == "true") return value.boolean() != nullptr && *value.boolean();
-  if (name == "false") return value.boolean() != nullptr && !*value.boolean();
-  if (name == "callable") return value.callable() != nullptr || value.is_undefined();
-  if (name == "odd" || name == "even" || name == "divisibleby") {
-    const Value* const num = given.get(0, "num");
-    const Value by = name == "divisibleby" && num != nullptr ? *num : Value::of(int64_t{2});
-    if (!value.is_number() || !by.is_number() || (name == "divisibleby" && num == nullptr)) {
-      return wrong(name.c_str(), value);
-    }
-    BLEND_ASSIGN(const Value rest, combine("%", value, by, meter));
-    return equal(rest, Value::of(int64_t{name == "odd" ? 1 : 0}), meter);
-  }
-  const Value* const other = given.get(0, "other");
-  const bool compares = name == "eq" || name == "equalto" || name == "==" || name == "ne" ||
-                        name == "sameas" || name == "in" || name == "lt" || name == "le" ||
-                        name == "gt" || name == "ge";
-  if (!compares || other == nullptr) return unknown("test", name);
-  if (name == "in") return contains(*other, value, meter);
-  if (name == "sameas") {
-    const bool constants = (value.boolean() != nullptr && other->boolean() != nullptr) ||
-                           value.is_none() || other->is_none();
-    if (!constants) return unknown("test", "sameas of other than true, false and none");
-    return equal(value, *other, meter);
-  }
-  if (name == "ne") {
-    BLEND_ASSIGN(const bool same, equal(value, *other, meter));
-    return !same;
-  }
-  if (name == "eq" || name == "equalto" || name == "==") return equal(value, *other, meter);
-  const bool swapped = name == "gt" || name == "le";
-  BLEND_ASSIGN(const std::optional<bool> order,
-               swapped ? less(*other, value, meter) : less(value, *other, meter));
-  if (!order) return wrong(name.c_str(), value);
-  return name == "lt" || name == "gt" ? *order : !*order;
 }
 
 bool is_method(const Value& self, std::string_view name) {
