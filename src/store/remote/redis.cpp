@@ -13,6 +13,8 @@ namespace {
 
 constexpr int kMostRedirects = 8;
 constexpr size_t kMostNodes = 1024;  // Redis itself is not made for more
+// Nodes that redirects name and that serve no slot, as far as is known, beside the seeds.
+constexpr size_t kMostStrangers = 32;
 // Of one SCAN after the other: more keys than a server has.
 constexpr uint32_t kMostScans = 1u << 22;
 // Between two looks at a cluster in trouble.
@@ -77,10 +79,14 @@ SteadyTime RedisEngine::new_deadline() const {
 
 // ---- Who serves what
 
-RedisEngine::NodePtr RedisEngine::node_at(const RemoteAddress& address) {
+RedisEngine::NodePtr RedisEngine::node_at(const RemoteAddress& address, bool redirect) {
   const std::string name = address.name();
   const std::lock_guard lock(mutex_);
   if (const auto it = nodes_.find(name); it != nodes_.end()) return it->second;
+  if (redirect && nodes_.size() >= options_.url.seeds.size() + n_serving_ + kMostStrangers) {
+    forget_strangers();
+    if (nodes_.size() >= options_.url.seeds.size() + n_serving_ + kMostStrangers) return nullptr;
+  }
   if (stopped_ || nodes_.size() >= kMostNodes) return nullptr;
   auto node = std::make_shared<Node>(address, options_, tls_,
                                      [this](const Node& changed, const Status& why) {
@@ -156,6 +162,7 @@ Status RedisEngine::refresh(SteadyTime deadline) {
     }
     const std::lock_guard lock(mutex_);
     slots_ = std::move(slots);
+    n_serving_ = std::set<NodePtr>(slots_.begin(), slots_.end()).size();
     return Status::ok();
   }
   return last;
@@ -201,7 +208,7 @@ Result<Reply> RedisEngine::routed(std::string_view key, const Request& request) 
       if (reply->is_error("CLUSTERDOWN")) wake();
       return reply;
     }
-    node = node_at(redirect->to);
+    node = node_at(redirect->to, true);
     if (node == nullptr) return Status{BLEND_E_IO, "the cluster names too many nodes"};
     asking = redirect->ask;
     if (!asking) {

@@ -55,7 +55,9 @@ class RedisEngine final : public RemoteEngine {
   bool get_from(Node& node, std::span<const std::string> keys, std::span<const size_t> wanted,
                 size_t most_bytes, const Take& take, std::vector<size_t>& moved);
   Result<NodePtr> node_for(uint32_t slot, SteadyTime deadline);
-  NodePtr node_at(const RemoteAddress& address);
+  // Null: there are too many. `redirect`: a server named it that is asked for a key, and does so as
+  // often as it likes.
+  NodePtr node_at(const RemoteAddress& address, bool redirect = false);
   std::vector<NodePtr> masters() const;
   // Asks the nodes that are known for the slots.
   Status refresh(SteadyTime deadline);
@@ -73,6 +75,7 @@ class RedisEngine final : public RemoteEngine {
   std::condition_variable changed_;
   std::map<std::string, NodePtr> nodes_;  // mutex_, as all below; by address
   std::vector<NodePtr> slots_;            // [kSlots] of a cluster; empty: not known yet
+  size_t n_serving_ = 0;                  // nodes of slots_ when it was read
   bool refresh_wanted_ = false;
   bool stopped_ = false;
   std::mutex refreshing_;
