@@ -37,6 +37,9 @@ class Connection {
   Status send_all(std::span<const std::vector<std::string_view>> commands, SteadyTime deadline);
   Result<Reply> receive(SteadyTime deadline, const RespReader::Limits& limits);
   void shut() noexcept { stream_->shut(); }
+  // Between two calls: whether the next reply will be that of the next call. A server that has sent
+  // more than it was asked for, or has closed the connection, is not in step.
+  bool in_step() noexcept { return reader_.empty() && stream_->silent(); }
 
  private:
   // What RespReader reads from: the stream, until the deadline of the call.

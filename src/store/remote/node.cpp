@@ -16,9 +16,10 @@ Result<std::unique_ptr<Connection>> Node::take(bool fresh, SteadyTime deadline, 
     const std::lock_guard lock(mutex_);
     if (stopped_) return Status{BLEND_E_CANCELLED, "the store is being closed"};
     if (fresh) idle_.clear();
-    if (!idle_.empty()) {
+    while (!idle_.empty()) {
       std::unique_ptr<Connection> connection = std::move(idle_.back());
       idle_.pop_back();
+      if (!connection->in_step()) continue;
       *reused = true;
       return connection;
     }

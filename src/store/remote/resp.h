@@ -58,6 +58,8 @@ class RespReader {
   // The next reply, where a bulk goes to `places` if it is exactly as long: then *taken. Any other
   // reply is given as read() does it, a bulk of another length without its text.
   Result<Reply> read_into(std::span<const Place> places, bool* taken, const Limits& limits);
+  // Whether all that was read has been given.
+  bool empty() const { return begin_ == end_; }
 
  private:
   struct Budget {

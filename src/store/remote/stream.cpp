@@ -64,6 +64,12 @@ class PlainStream final : public Stream {
 
   void shut() noexcept override { (void)shutdown(socket_.get(), SHUT_RDWR); }
 
+  bool silent() noexcept override {
+    std::byte next;
+    const ssize_t n = recv(socket_.get(), &next, sizeof next, MSG_PEEK | MSG_DONTWAIT);
+    return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+  }
+
  private:
   const Socket socket_;
 };

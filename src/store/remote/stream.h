@@ -24,6 +24,8 @@ class Stream {
   virtual Status write(std::span<iovec> parts, SteadyTime deadline) = 0;
   // Ends what is under way and all that follows. Any thread, while the stream lives.
   virtual void shut() noexcept = 0;
+  // Whether nothing has come that was not read, as far as can be told without reading it.
+  virtual bool silent() noexcept { return true; }
 };
 
 // Closes the descriptor on every way out. Move-only.

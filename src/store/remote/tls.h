@@ -26,7 +26,7 @@ Result<std::shared_ptr<const TlsContext>> make_tls_context(const RemoteOptions& 
 // ---- The library's one entry
 
 // Counts up whenever a type above changes.
-inline constexpr uint32_t kTlsInterface = 1;
+inline constexpr uint32_t kTlsInterface = 2;
 inline constexpr char kTlsModule[] = "libblend_tls.so";
 inline constexpr char kTlsModuleEntry[] = "blend_tls_context_create";
 

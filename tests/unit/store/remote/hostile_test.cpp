@@ -264,28 +264,51 @@ TEST(RemoteHostile, NamesThatAreNoHostsAreNotCalledOn) {
 
 // A cluster that names ever more nodes, all of which answer, is not kept connections to.
 TEST(RemoteHostile, EndlessNodesAreNotKept) {
-  std::atomic<uint16_t> port{0};
-  std::atomic<int> n{0};
-  ScriptedServer server([&](const Peer& peer, const Command& command) {
-    if (command[0] == "CLUSTER") return peer.send(own_slots(port));
-    if (command[0] == "ASKING") return peer.send("+OK\r\n");
-    const int i = ++n;
-    return peer.send("-MOVED 7 127.1." + std::to_string(i / 250) + "." +
-                     std::to_string(1 + i % 250) + ":" + std::to_string(port) + "\r\n");
-  });
-  port = server.port();
-  Engine e(options_of(at(port, "redis+cluster"), 5000));
-  size_t most = 0;
-  const size_t theirs = n_descriptors();
-  for (int i = 0; i < 60; ++i) {
-    EXPECT_CODE(BLEND_E_IO, e.engine->get("k", 1000).status());
-    // The server's side has as many again, which it keeps.
-    const size_t ours = n_descriptors() - theirs - server.n_connections();
-    most = std::max(most, ours < 100000 ? ours : 0);
-    std::this_thread::sleep_for(20ms);
+  for (const std::string way : {"MOVED", "ASK"}) {
+    SCOPED_TRACE(way);
+    std::atomic<uint16_t> port{0};
+    std::atomic<int> n{0};
+    ScriptedServer server([&](const Peer& peer, const Command& command) {
+      if (command[0] == "CLUSTER") return peer.send(own_slots(port));
+      if (command[0] == "ASKING") return peer.send("+OK\r\n");
+      const int i = ++n;
+      return peer.send("-" + way + " 7 127.1." + std::to_string(i / 250) + "." +
+                       std::to_string(1 + i % 250) + ":" + std::to_string(port) + "\r\n");
+    });
+    port = server.port();
+    Engine e(options_of(at(port, "redis+cluster"), 5000));
+    size_t most = 0;
+    const size_t theirs = n_descriptors();
+    for (int i = 0; i < 60; ++i) {
+      EXPECT_CODE(BLEND_E_IO, e.engine->get("k", 1000).status());
+      // The server's side has as many again, which it keeps.
+      const size_t ours = n_descriptors() - theirs - server.n_connections();
+      most = std::max(most, ours < 100000 ? ours : 0);
+      std::this_thread::sleep_for(20ms);
+    }
+    EXPECT_GT(n, 200);
+    EXPECT_LT(most, 200u);
   }
-  EXPECT_GT(n, 200);
-  EXPECT_LT(most, 200u);
+}
+
+// A reply that nobody asked for would be taken for that of the next call, and so on for ever.
+TEST(RemoteHostile, AReplyTooManyIsNotTheNextCalls) {
+  for (const auto& [name, pause] : {std::pair{"at once", 0ms}, std::pair{"later", 50ms}}) {
+    SCOPED_TRACE(name);
+    ScriptedServer server([&, pause = pause](const Peer& peer, const Command& command) {
+      const std::string own = bulk("of " + command[1]);
+      if (command[1] != "first") return peer.send(own);
+      if (pause == 0ms) return peer.send(own + bulk("more"));
+      return peer.send(own) && peer.pause(pause) && peer.send(bulk("more"));
+    });
+    Engine e(options_of(at(server.port()), 5000));
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ("of first", take(e.engine->get("first", 1000)));
+      std::this_thread::sleep_for(2 * pause);
+      EXPECT_EQ("of second", take(e.engine->get("second", 1000)));
+      EXPECT_EQ("of third", take(e.engine->get("third", 1000)));
+    }
+  }
 }
 
 TEST(RemoteHostile, SlotsThatAreGivenTwiceAreNone) {
