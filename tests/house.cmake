@@ -10,11 +10,11 @@ set_tests_properties(rooms PROPERTIES LABELS house)
 add_test(NAME english COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/english.py)
 set_tests_properties(english PROPERTIES LABELS house)
 
-# ---- No link of a page that leads nowhere, and no page named that there is not.
 # ---- The worked option of CONTRIBUTING.md applies to the tree.
 add_test(NAME contributing COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/contributing.py)
 set_tests_properties(contributing PROPERTIES LABELS house SKIP_RETURN_CODE 77)
 
+# ---- No link of a page that leads nowhere, and no page named that there is not.
 add_test(NAME links COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/links.py)
 
 # ---- blend.h compiles alone: C99 and C11 in the compilers found, C++17; and blend.hpp as C++17.

@@ -13,7 +13,7 @@ struct blend_chat {
   std::vector<blend_chunk_id> ids;  // [documents]
   std::vector<blend_segment> segments;
 
-  // Of the prompt, which stays as it is from then on.
+  // Fills in `segments`; the prompt must not change after that.
   void show_segments();
 };
 

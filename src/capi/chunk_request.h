@@ -18,7 +18,7 @@ struct ChunkRequest {
   ChunkMeta meta;                                  // id, shape and tokens
   std::optional<Codec> codec;                      // to put it with; nothing: the store's
   bool background = false;                         // put it so
-  bool after_bos = false;                          // store it behind BOS too
+  bool after_bos = false;                          // store it after BOS too
   std::vector<std::span<const int32_t>> contexts;  // the host's memory; empty: a plain record
   uint32_t n_threads = 0;                          // ThreadCap
   Watch watch;

@@ -60,7 +60,7 @@ inline Status null_argument(const char* name) {
   return make_error(BLEND_E_INVALID_ARGUMENT, "%s must not be NULL", name);
 }
 
-// What a negative number becomes on its way here is not taken for "very many".
+// A binding's negative number arrives as a huge one: refused, not taken for "very many".
 inline Status check_count(const char* name, uint32_t count) {
   if (count <= INT32_MAX) return Status::ok();
   return make_error(BLEND_E_INVALID_ARGUMENT, "%s %u is more than %d: %lld, perhaps, was not meant",

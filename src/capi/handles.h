@@ -94,7 +94,7 @@ inline Watch make_watch(const blend_cancel* cancel, blend_progress_fn progress, 
 DType resolve_kv_dtype(const blend_store& store, const ModelDescription& model);
 DType resolve_kv_dtype(uint32_t kv_dtype, const ModelDescription& model);
 uint32_t kv_dtype_code(DType dtype);
-// BLEND_CODEC_*; nothing for DEFAULT. INVALID_ARGUMENT for a value that is none.
+// BLEND_CODEC_*; nothing for DEFAULT. INVALID_ARGUMENT for any other value.
 Result<std::optional<Codec>> read_codec(uint32_t codec);
 uint32_t codec_code(Codec codec);
 

@@ -113,11 +113,12 @@ Result<int32_t> store_chunk(const std::shared_ptr<const blend::Model>& model,
   return int32_t{BLEND_OK};
 }
 
-// The same chunk behind BOS alone, where there is one and the request is not that already.
-std::optional<blend::capi::ChunkRequest> behind_bos(const blend::Model& model,
-                                                    const blend::capi::ChunkRequest& request,
-                                                    std::string_view tenant, const int32_t& bos) {
-  // A chunk that fills the model's context has no room behind BOS, in a prompt neither.
+// The same chunk after BOS alone, where there is one and the request is not that already.
+std::optional<blend::capi::ChunkRequest> after_bos_alone(const blend::Model& model,
+                                                         const blend::capi::ChunkRequest& request,
+                                                         std::string_view tenant,
+                                                         const int32_t& bos) {
+  // A chunk that fills the model's context has no row left for BOS, in a prompt neither.
   const bool fits = request.meta.tokens.size() < model.context_length();
   if (!request.after_bos || bos < 0 || !fits) return std::nullopt;
   blend::capi::ChunkRequest other = request;
@@ -151,7 +152,7 @@ int32_t blend_precompute(const blend_model* model, const blend_store* store, con
                  blend::capi::read_chunk_request(*model, *store, tokens, n_tokens, options));
     if (id != nullptr) std::memcpy(id->bytes, request.meta.id.data(), request.meta.id.size());
     const int32_t bos = loaded->tokenizer().bos();
-    auto other = behind_bos(*loaded, request, request.tenant, bos);
+    auto other = after_bos_alone(*loaded, request, request.tenant, bos);
     BLEND_ASSIGN(const int32_t done, store_chunk(loaded, *store, std::move(request)));
     if (!other.has_value()) return done;
     BLEND_ASSIGN(const int32_t done_behind, store_chunk(loaded, *store, std::move(*other)));

@@ -168,7 +168,7 @@ int32_t blend_profile_apply(const blend_profile* profile, blend_fuse_options* op
     const blend::Profile& p = profile->profile;
     options->policy = BLEND_POLICY_AUTO;
     options->ratio = p.ratio;
-    // Of no tokens too: NULL would be the prompt head.
+    // A pointer even for no tokens: NULL would be the prompt head.
     static constexpr int32_t kNothing = 0;
     options->chunk_prefix = p.chunk_prefix().empty() ? &kNothing : p.chunk_prefix().data();
     options->n_chunk_prefix = p.chunk_prefix().size();

@@ -37,7 +37,7 @@ Result<Request> read_request(const blend_transfer_options* options) {
   return request;
 }
 
-// Moves chunk after chunk. Of all chunks those that are damaged or vanish meanwhile are left out.
+// Moves chunk after chunk. Without ids, chunks that are damaged or vanish meanwhile are left out.
 Status move_all(const Request& request, uint64_t* n_chunks,
                 const std::function<Status(const blend::Sha256& id, bool* existed)>& move) {
   uint64_t n_done = 0;
@@ -68,7 +68,7 @@ int32_t blend_store_remote_check(const blend_store* store, blend_error** err) {
 }
 
 int32_t blend_store_remote_push(const blend_store* store, const blend_transfer_options* options,
-                         uint64_t* n_chunks, blend_error** err) {
+                                uint64_t* n_chunks, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     if (n_chunks != nullptr) *n_chunks = 0;
     BLEND_REQUIRE(store);
@@ -88,7 +88,7 @@ int32_t blend_store_remote_push(const blend_store* store, const blend_transfer_o
 }
 
 int32_t blend_store_remote_pull(const blend_store* store, const blend_transfer_options* options,
-                         uint64_t* n_chunks, blend_error** err) {
+                                uint64_t* n_chunks, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     if (n_chunks != nullptr) *n_chunks = 0;
     BLEND_REQUIRE(store);
