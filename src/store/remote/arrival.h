@@ -15,7 +15,7 @@
 
 namespace blend {
 
-// So many bytes of a total, as long as it lives. Move-only.
+// A share of a total number of bytes, as long as it lives. Move-only.
 class RoomFor {
  public:
   RoomFor(std::shared_ptr<std::atomic<uint64_t>> total, uint64_t bytes)

@@ -339,7 +339,7 @@ bool RedisEngine::get_from(Node& node, std::span<const std::string> keys,
   const std::string ttl = std::to_string(options_.ttl_s);
   size_t n_done = 0;
   bool go_on = true;
-  // On a connection that is made anew it goes on where the last one broke.
+  // On a new connection it goes on where the last one broke.
   const auto ask = [&](Connection& connection, SteadyTime deadline) -> Result<Reply> {
     std::vector<std::vector<std::string_view>> commands;
     for (const size_t i : wanted.subspan(n_done)) commands.push_back(read_command(keys[i], ttl));

@@ -1,4 +1,4 @@
-// RedisEngine: Valkey or Redis behind a remote tier, one server or a cluster.
+// RedisEngine: Valkey or Redis as a remote tier, one server or a cluster.
 #pragma once
 
 #include <array>
