@@ -113,12 +113,13 @@ Result<blend::CalibrateOptions> read_options(const blend_calibrate_options& o,
     BLEND_REQUIRE(o.policies);
     out.policies.clear();
     for (const uint32_t policy : std::span(o.policies, o.n_policies)) {
-      if (policy != BLEND_POLICY_HKVD && policy != BLEND_POLICY_CASCADE &&
-          policy != BLEND_POLICY_ATTENTION) {
-        return blend::make_error(BLEND_E_INVALID_ARGUMENT,
-                                 "policy %u: BLEND_POLICY_HKVD, BLEND_POLICY_CASCADE and "
-                                 "BLEND_POLICY_ATTENTION are calibrated",
-                                 policy);
+      const auto calibrated = [](const blend::PolicyEntry& e) {
+        return e.has(blend::policy_table::kCalibrated);
+      };
+      const blend::PolicyEntry* const entry = blend::find_policy(policy);
+      if (entry == nullptr || !calibrated(*entry)) {
+        return blend::make_error(BLEND_E_INVALID_ARGUMENT, "policy %u: %s are calibrated", policy,
+                                 blend::policy_list(calibrated, " and ", "BLEND_POLICY_").c_str());
       }
       out.policies.push_back(static_cast<blend::Policy>(policy));
     }

@@ -67,8 +67,9 @@ Result<blend::Calibration> read_calibration(const blend_fuse_options& o,
 
 Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
                                         const blend::ModelDescription& model) {
-  if (o.policy != BLEND_POLICY_AUTO) {
-    BLEND_RETURN_IF_ERROR(blend::capi::check_choice("policy", o.policy, BLEND_POLICY_ATTENTION));
+  if (o.policy > blend::kLastPolicy) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "policy %u is not one of 0 .. %u", o.policy,
+                             blend::kLastPolicy);
   }
   if (o.on_miss > BLEND_MISS_FAIL) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT, "on_miss %u is not one of 0 .. %u",

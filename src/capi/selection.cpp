@@ -30,7 +30,7 @@ Result<std::vector<PolicyTerm>> read_terms(const blend_policy_term* in, size_t n
     return make_error(BLEND_E_INVALID_ARGUMENT, "n_terms %zu is more than %zu", n, kMostElements);
   }
   for (size_t i = 0; i < n; ++i) {
-    BLEND_RETURN_IF_ERROR(check_choice("terms[].policy", in[i].policy, BLEND_POLICY_ATTENTION));
+    BLEND_RETURN_IF_ERROR(check_choice("terms[].policy", in[i].policy, kLastPolicy));
     out.push_back({static_cast<Policy>(in[i].policy), in[i].share});
   }
   return out;

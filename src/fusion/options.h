@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "blend/experimental.h"
 #include "blend/report.h"
+#include "fusion/policy/registry.h"
 #include "fusion/ratio_choice.h"
 #include "fusion/schedule.h"
 #include "profile/drift.h"
@@ -22,23 +23,6 @@ enum class SegmentKind : uint32_t {
   chunk = BLEND_SEGMENT_CHUNK,
   text = BLEND_SEGMENT_TEXT,
   question = BLEND_SEGMENT_QUESTION,
-};
-
-enum class Policy : uint32_t {
-  full = BLEND_POLICY_FULL,
-  reuse = BLEND_POLICY_REUSE,
-  hkvd = BLEND_POLICY_HKVD,
-  first_k = BLEND_POLICY_FIRST_K,
-  random = BLEND_POLICY_RANDOM,
-  question = BLEND_POLICY_QUESTION,
-  callback = BLEND_POLICY_CALLBACK,
-  combined = BLEND_POLICY_UNION,
-  context_impact = BLEND_POLICY_CONTEXT_IMPACT,
-  ape = BLEND_POLICY_APE,
-  probe = BLEND_POLICY_PROBE,
-  cascade = BLEND_POLICY_CASCADE,
-  attention = BLEND_POLICY_ATTENTION,
-  automatic = BLEND_POLICY_AUTO,  // only until resolve_policy()
 };
 
 enum class OnMiss : uint32_t {

@@ -6,6 +6,12 @@
 namespace blend {
 namespace {
 
+// "BLEND_POLICY_PROBE, ...": those that ask the question before layer 0.
+std::string asking_policies() {
+  return policy_list([](const PolicyEntry& e) { return e.needs.probe(); }, " and ",
+                     "BLEND_POLICY_");
+}
+
 // Share of the reused rows that the cascade's probe lets through, of which `ratio` goes on.
 double let_through(double ratio) { return std::min(1.0, std::max(0.15, 2 * ratio)); }
 
@@ -21,16 +27,16 @@ Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& o
     BLEND_RETURN_IF_ERROR(check_schedule(options.check_layers, measures ? 1 : 0, n_layers));
     if (probes && options.check_layers.front().layer != 0) {
       return Status{BLEND_E_INVALID_ARGUMENT,
-                    "check_layers 0: with BLEND_POLICY_PROBE, BLEND_POLICY_CASCADE and "
-                    "BLEND_POLICY_ATTENTION the first is 0: that is where the question chooses"};
+                    "check_layers 0: with " + asking_policies() +
+                        " the first is 0: that is where the question chooses"};
     }
     return options.check_layers;
   }
   if (probes && n_layers < 2) {
-    return Status{
-        BLEND_E_UNSUPPORTED,
-        "BLEND_POLICY_PROBE, BLEND_POLICY_CASCADE and BLEND_POLICY_ATTENTION need a model "
-        "of two layers or more, and this one has one: choose another policy"};
+    return Status{BLEND_E_UNSUPPORTED,
+                  asking_policies() +
+                      " need a model of two layers or more, and this one has one: choose another "
+                      "policy"};
   }
   if (probes && !policy->needs().deviation) {
     return Schedule{{0, options.ratio.ratio()}};

@@ -3,13 +3,13 @@
 namespace blend {
 namespace {
 
-// What calibration measures: deviations as the paper has them, one check layer; and `attention`,
-// which measures none.
+// What calibration measures: one check layer, and deviations, where the policy ranks by them, as
+// the paper has them.
 bool measured_kind(const FuseOptions& o) {
-  if (!o.check_layers.empty()) return false;
-  if (o.policy == Policy::attention) return true;
-  return (o.policy == Policy::hkvd || o.policy == Policy::cascade) &&
-         o.deviation.norm == DeviationNorm::l2 && !o.deviation.relative;
+  const PolicyEntry& policy = policy_entry(o.policy);
+  if (!o.check_layers.empty() || !policy.has(policy_table::kCalibrated)) return false;
+  return !policy.needs.deviation ||
+         (o.deviation.norm == DeviationNorm::l2 && !o.deviation.relative);
 }
 
 // This kind of fusing; nothing for one that calibration does not measure.

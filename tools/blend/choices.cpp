@@ -4,6 +4,7 @@
 
 #include "blend/blend.hpp"
 #include "command.h"
+#include "fusion/policy/registry.h"
 
 namespace blend_cli {
 namespace {
@@ -13,14 +14,19 @@ constexpr std::string_view kPlaceholder = "{question}";
 }  // namespace
 
 const Choices& policy_choices() {
-  static const Choices kPolicies = {
-      {"auto", BLEND_POLICY_AUTO},           {"hkvd", BLEND_POLICY_HKVD},
-      {"first_k", BLEND_POLICY_FIRST_K},     {"random", BLEND_POLICY_RANDOM},
-      {"question", BLEND_POLICY_QUESTION},   {"context_impact", BLEND_POLICY_CONTEXT_IMPACT},
-      {"probe", BLEND_POLICY_PROBE},         {"cascade", BLEND_POLICY_CASCADE},
-      {"attention", BLEND_POLICY_ATTENTION}, {"ape", BLEND_POLICY_APE},
-      {"reuse", BLEND_POLICY_REUSE},         {"full", BLEND_POLICY_FULL}};
-  return kPolicies;
+  static const Choices kNamed = [] {
+    Choices named;
+    for (const blend::PolicyEntry& e : blend::kPolicies) {
+      if (!e.has(blend::policy_table::kProgram)) named.emplace_back(e.name, e.code());
+    }
+    return named;
+  }();
+  return kNamed;
+}
+
+std::string policy_name(uint32_t policy) {
+  const blend::PolicyEntry* const entry = blend::find_policy(policy);
+  return std::string(entry == nullptr ? "?" : entry->name);
 }
 
 const Choices& metric_choices() {

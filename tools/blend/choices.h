@@ -10,13 +10,14 @@ namespace blend_cli {
 
 using Choices = std::vector<std::pair<std::string, uint32_t>>;
 
-const Choices& policy_choices();  // BLEND_POLICY_*
-const Choices& metric_choices();  // BLEND_METRIC_*
-const Choices& norm_choices();    // BLEND_NORM_*
+const Choices& policy_choices();           // BLEND_POLICY_* that have a name on the command line
+std::string policy_name(uint32_t policy);  // any of BLEND_POLICY_*
+const Choices& metric_choices();           // BLEND_METRIC_*
+const Choices& norm_choices();             // BLEND_NORM_*
 const Choices& codec_choices();
-const Choices& weights_choices();  // auto, packed, mapped, int8
-const Choices& kv_choices();       // auto, f32, f16, bf16
-const Choices& read_choices();     // BLEND_READ_*
+const Choices& weights_choices();          // auto, packed, mapped, int8
+const Choices& kv_choices();               // auto, f32, f16, bf16
+const Choices& read_choices();             // BLEND_READ_*
 
 std::vector<std::string> names_of(const Choices& choices);
 // Throws CommandError (usage) for a name that is not among them.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "choices.h"
 #include "interrupt.h"
 #include "report.h"
 #include "table.h"
@@ -110,7 +111,7 @@ Comparison compare(const blendpp::Model& model, const blendpp::Store& store,
     const Run own = answer(model, store, prompt, policy_options, max_tokens, nullptr);
     const Run led = answer(model, store, prompt, policy_options, max_tokens, &full.answer);
     Comparison::Row row;
-    row.policy = policy_text(policy);
+    row.policy = policy_name(policy);
     row.ttft_ns = std::min(own.ttft_ns, led.ttft_ns);
     row.speedup =
         row.ttft_ns == 0 ? 0 : static_cast<double>(full_ns) / static_cast<double>(row.ttft_ns);

@@ -13,12 +13,6 @@ namespace {
 
 using ull = unsigned long long;
 
-std::string policy_name(const blendpp::FidelityRow& row) {
-  if (row.policy == BLEND_POLICY_UNION) return "union";
-  if (row.policy == BLEND_POLICY_CALLBACK) return "callback";
-  return name_of(policy_choices(), row.policy);
-}
-
 std::string model_name(const blendpp::FidelityRow& row) {
   std::string hex;
   for (size_t i = 0; i < 8; ++i) hex += format("%02x", row.fingerprint[i]);
@@ -42,7 +36,7 @@ std::string fidelity_text(const std::vector<blendpp::FidelityRow>& rows) {
                "identical", "KL", "in force"});
   for (const blendpp::FidelityRow& r : rows) {
     const bool seen = r.n_checks > 0;
-    table.add({model_name(r), policy_name(r), record_text(r.record), format("%g", r.ratio),
+    table.add({model_name(r), policy_name(r.policy), record_text(r.record), format("%g", r.ratio),
                std::to_string(r.n_checks), std::to_string(r.n_tokens),
                seen ? format("%.4f", r.agreement) : "",
                seen ? format("%.4f .. %.4f", r.agreement_low, r.agreement_high) : "",
@@ -55,7 +49,7 @@ std::string fidelity_text(const std::vector<blendpp::FidelityRow>& rows) {
 nlohmann::json fidelity_json(const std::vector<blendpp::FidelityRow>& rows) {
   nlohmann::json out = nlohmann::json::array();
   for (const blendpp::FidelityRow& r : rows) {
-    nlohmann::json one = {{"model", model_name(r)},          {"policy", policy_name(r)},
+    nlohmann::json one = {{"model", model_name(r)},          {"policy", policy_name(r.policy)},
                           {"record", record_text(r.record)}, {"ratio", r.ratio},
                           {"ratio_now", r.ratio_now},        {"n_checks", r.n_checks},
                           {"n_tokens", r.n_tokens},          {"in_force", r.in_force != 0}};
@@ -80,7 +74,7 @@ std::string fidelity_metrics(const std::vector<blendpp::FidelityRow>& rows) {
       if (first)
         out << "# HELP " << name << ' ' << help << "\n# TYPE " << name << ' ' << type << '\n';
       first = false;
-      out << name << "{model=\"" << model_name(r) << "\",policy=\"" << policy_name(r)
+      out << name << "{model=\"" << model_name(r) << "\",policy=\"" << policy_name(r.policy)
           << "\",record=\"" << record_text(r.record) << "\",ratio=\"" << format("%g", r.ratio)
           << "\"} " << value(r) << '\n';
     }

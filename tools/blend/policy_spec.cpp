@@ -6,6 +6,7 @@
 
 #include "choices.h"
 #include "command.h"
+#include "fusion/policy/registry.h"
 
 namespace blend_cli {
 namespace {
@@ -31,19 +32,16 @@ double number_of(const std::string& text, const std::string& whole) {
   return value;
 }
 
-bool policy_chooses(uint32_t policy) {
-  return policy != BLEND_POLICY_FULL && policy != BLEND_POLICY_REUSE && policy != BLEND_POLICY_APE;
-}
+const blend::PolicyEntry& entry_of(uint32_t policy) { return *blend::find_policy(policy); }
 
-bool policy_measures(uint32_t policy) {
-  return policy == BLEND_POLICY_HKVD || policy == BLEND_POLICY_QUESTION ||
-         policy == BLEND_POLICY_CASCADE || policy == BLEND_POLICY_AUTO;
-}
+bool stands_for(uint32_t policy) { return entry_of(policy).has(blend::policy_table::kStandsFor); }
 
-bool policy_weighs(uint32_t policy) {
-  return policy == BLEND_POLICY_HKVD || policy == BLEND_POLICY_QUESTION ||
-         policy == BLEND_POLICY_AUTO;
-}
+// A union is what its terms are.
+bool policy_chooses(uint32_t policy) { return entry_of(policy).ranks || stands_for(policy); }
+
+bool policy_measures(uint32_t policy) { return entry_of(policy).needs.deviation; }
+
+bool policy_weighs(uint32_t policy) { return entry_of(policy).has(blend::policy_table::kWeighs); }
 
 template <typename Parse>
 std::string sentence_of(const Parse& parse) {
@@ -102,11 +100,11 @@ PolicySpec parse_policy(const std::string& text) {
     blend_policy_term term{};
     term.policy = value_of(policy_choices(), part.substr(0, colon));
     term.share = colon == std::string::npos ? 1.0 : number_of(part.substr(colon + 1), text);
-    if (term.policy == BLEND_POLICY_FULL || term.policy == BLEND_POLICY_REUSE) {
-      throw CommandError(kExitUsage, "'" + text + "': " + part + " chooses no rows to join");
-    }
-    if (term.policy == BLEND_POLICY_AUTO) {
+    if (stands_for(term.policy)) {
       throw CommandError(kExitUsage, "'" + text + "': " + part + " stands by itself");
+    }
+    if (!entry_of(term.policy).has(blend::policy_table::kJoins)) {
+      throw CommandError(kExitUsage, "'" + text + "': " + part + " chooses no rows to join");
     }
     if (!(term.share > 0)) {
       throw CommandError(kExitUsage, "'" + text + "': a share must be more than 0");
@@ -121,11 +119,12 @@ std::string check_policy(const std::string& text) {
 }
 
 std::string policy_names() {
-  std::string names;
-  for (const std::string& name : names_of(policy_choices())) {
-    names += (names.empty() ? "" : ", ") + name;
+  std::string names, research;
+  for (const auto& [name, policy] : policy_choices()) {
+    std::string& list = entry_of(policy).has(blend::policy_table::kResearch) ? research : names;
+    list += (list.empty() ? "" : ", ") + name;
   }
-  return names;
+  return names + "; to compare with: " + research;
 }
 
 ApeSetting parse_ape(const std::string& text) {

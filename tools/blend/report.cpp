@@ -77,7 +77,7 @@ std::string interval_text(uint64_t begin, uint64_t end) {
 
 // The policy and what it went by.
 std::string policy_facts(const blendpp::FusionReport& info) {
-  std::string text = policy_text(info.policy);
+  std::string text = policy_name(info.policy);
   if (info.n_check_layers == 0) return text;
   text += format(", ratio %.3g", info.ratio);
   // Layer 0: chosen before it, without a measurement.
@@ -96,12 +96,6 @@ std::string record_text(uint32_t record) {
   constexpr std::array<const char*, 6> kNames = {"none",       "exact", "predecessor",
                                                  "contextual", "head",  "alone"};
   return record < kNames.size() ? kNames[record] : "other";
-}
-
-std::string policy_text(uint32_t policy) {
-  if (policy == BLEND_POLICY_CALLBACK) return "callback";
-  if (policy == BLEND_POLICY_UNION) return "union";
-  return name_of(policy_choices(), policy);
 }
 
 FusionReport report_of(const blendpp::Fusion& fusion) {
@@ -212,7 +206,7 @@ std::string layers_text(const FusionReport& report) {
 nlohmann::json report_json(const FusionReport& report) {
   const blendpp::FusionReport& info = report.info;
   nlohmann::json out = {
-      {"policy", policy_text(info.policy)},
+      {"policy", policy_name(info.policy)},
       {"metric", name_of(metric_choices(), info.metric)},
       {"norm", info.norm == BLEND_NORM_L1 ? "l1" : "l2"},
       {"relative", info.relative != 0},

@@ -17,7 +17,6 @@ struct FusionReport {
 };
 FusionReport report_of(const blendpp::Fusion& fusion);
 
-std::string policy_text(uint32_t policy);
 // What a chunk's record was prefilled after: BLEND_RECORD_*.
 std::string record_text(uint32_t record);
 

@@ -12,7 +12,7 @@ namespace {
 
 class Attention final : public RankingPolicy {
  public:
-  Needs needs() const override { return {.asks = Asks::middle}; }
+  Attention() : RankingPolicy(Policy::attention) {}
 
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
@@ -26,6 +26,8 @@ class Attention final : public RankingPolicy {
 
 }  // namespace
 
-std::unique_ptr<SelectionPolicy> make_attention() { return std::make_unique<Attention>(); }
+std::unique_ptr<SelectionPolicy> make_attention(const PolicySettings&) {
+  return std::make_unique<Attention>();
+}
 
 }  // namespace blend

@@ -9,8 +9,7 @@ namespace {
 
 class Callback final : public RankingPolicy {
  public:
-  explicit Callback(ScoreFn score) : score_(std::move(score)) {}
-  Needs needs() const override { return {.deviation = true}; }
+  explicit Callback(ScoreFn score) : RankingPolicy(Policy::callback), score_(std::move(score)) {}
 
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
@@ -35,8 +34,8 @@ class Callback final : public RankingPolicy {
 
 }  // namespace
 
-std::unique_ptr<SelectionPolicy> make_callback(ScoreFn score) {
-  return std::make_unique<Callback>(std::move(score));
+std::unique_ptr<SelectionPolicy> make_callback(const PolicySettings& settings) {
+  return std::make_unique<Callback>(settings.score);
 }
 
 }  // namespace blend

@@ -9,7 +9,7 @@ namespace {
 
 class ContextImpact final : public RankingPolicy {
  public:
-  Needs needs() const override { return {}; }
+  ContextImpact() : RankingPolicy(Policy::context_impact) {}
 
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
@@ -22,6 +22,8 @@ class ContextImpact final : public RankingPolicy {
 
 }  // namespace
 
-std::unique_ptr<SelectionPolicy> make_context_impact() { return std::make_unique<ContextImpact>(); }
+std::unique_ptr<SelectionPolicy> make_context_impact(const PolicySettings&) {
+  return std::make_unique<ContextImpact>();
+}
 
 }  // namespace blend

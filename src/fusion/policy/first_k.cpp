@@ -17,7 +17,7 @@ namespace {
 
 class FirstK final : public RankingPolicy {
  public:
-  Needs needs() const override { return {}; }
+  FirstK() : RankingPolicy(Policy::first_k) {}
 
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
@@ -35,6 +35,8 @@ class FirstK final : public RankingPolicy {
 
 }  // namespace
 
-std::unique_ptr<SelectionPolicy> make_first_k() { return std::make_unique<FirstK>(); }
+std::unique_ptr<SelectionPolicy> make_first_k(const PolicySettings&) {
+  return std::make_unique<FirstK>();
+}
 
 }  // namespace blend

@@ -13,7 +13,7 @@ namespace {
 
 class Hkvd final : public RankingPolicy {
  public:
-  Needs needs() const override { return {.deviation = true}; }
+  Hkvd() : RankingPolicy(Policy::hkvd) {}
 
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
@@ -25,8 +25,7 @@ class Hkvd final : public RankingPolicy {
 
 class WeighedHkvd final : public RankingPolicy {
  public:
-  explicit WeighedHkvd(DeviationNorm norm) : norm_(norm) {}
-  Needs needs() const override { return {.deviation = true}; }
+  explicit WeighedHkvd(DeviationNorm norm) : RankingPolicy(Policy::hkvd), norm_(norm) {}
 
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
@@ -47,10 +46,9 @@ class WeighedHkvd final : public RankingPolicy {
 
 }  // namespace
 
-std::unique_ptr<SelectionPolicy> make_hkvd() { return std::make_unique<Hkvd>(); }
-
-std::unique_ptr<SelectionPolicy> make_weighed_hkvd(DeviationNorm norm) {
-  return std::make_unique<WeighedHkvd>(norm);
+std::unique_ptr<SelectionPolicy> make_hkvd(const PolicySettings& settings) {
+  if (settings.weighed) return std::make_unique<WeighedHkvd>(settings.norm);
+  return std::make_unique<Hkvd>();
 }
 
 }  // namespace blend

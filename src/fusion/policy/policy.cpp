@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 
 namespace blend {
 namespace {
@@ -10,39 +9,35 @@ namespace {
 constexpr size_t kMaxTerms = 16;
 constexpr double kMaxShare = 1e9;  // so that their sum is a number
 
-// One that stands by itself, not a union.
-Result<std::unique_ptr<SelectionPolicy>> make_single(Policy policy, const FuseOptions& options) {
-  switch (policy) {
-    case Policy::hkvd:
-      return options.weighed ? make_weighed_hkvd(options.deviation.norm) : make_hkvd();
-    case Policy::first_k:
-      return make_first_k();
-    case Policy::random:
-      return make_random(options.seed);
-    case Policy::question:
-      return options.weighed ? make_weighed_question(options.deviation.norm) : make_question();
-    case Policy::callback:
-      if (!options.score) {
-        return Status{BLEND_E_INVALID_ARGUMENT,
-                      "BLEND_POLICY_CALLBACK needs a score callback; set `score`"};
-      }
-      return make_callback(options.score);
-    case Policy::context_impact:
-      return make_context_impact();
-    case Policy::probe:
-      return make_probe();
-    case Policy::cascade:
-      return make_cascade(options.deviation.norm);
-    case Policy::attention:
-      return make_attention();
-    case Policy::full:
-    case Policy::reuse:
-    case Policy::ape:
-    case Policy::combined:
-    case Policy::automatic:  // resolved before (options.h)
-      break;
-  }
-  return std::unique_ptr<SelectionPolicy>();
+PolicySettings settings_of(const FuseOptions& options) {
+  return {options.deviation.norm, options.weighed, options.seed, options.score};
+}
+
+Status asks_twice() {
+  const auto at = [](Asks asks) {
+    return policy_list([=](const PolicyEntry& e) { return e.needs.asks == asks; });
+  };
+  return {BLEND_E_INVALID_ARGUMENT,
+          at(Asks::middle) + " asks the question in the middle layers, " + at(Asks::early) +
+              " at layer 1: a union asks once, so join it with one or the others"};
+}
+
+Status ranks_nothing(size_t term, Policy policy) {
+  return make_error(
+      BLEND_E_INVALID_ARGUMENT, "term %zu: policy %u chooses no rows of its own; a union joins %s",
+      term, static_cast<uint32_t>(policy),
+      policy_list([](const PolicyEntry& e) { return e.has(policy_table::kJoins); }).c_str());
+}
+
+Status measures_too_late(size_t term, Policy policy) {
+  return make_error(
+      BLEND_E_INVALID_ARGUMENT,
+      "term %zu: policy %u measures at a check layer, and with %s every term chooses before "
+      "layer 0: choose %s beside them, or leave them out",
+      term, static_cast<uint32_t>(policy),
+      policy_list([](const PolicyEntry& e) { return e.needs.probe(); }, " or ").c_str(),
+      policy_list([](const PolicyEntry& e) { return e.ranks && e.needs.nothing(); }, " or ")
+          .c_str());
 }
 
 Result<std::unique_ptr<SelectionPolicy>> make_combined(const FuseOptions& options) {
@@ -51,17 +46,14 @@ Result<std::unique_ptr<SelectionPolicy>> make_combined(const FuseOptions& option
                       "BLEND_POLICY_UNION needs 1 to %zu terms; %zu were given", kMaxTerms,
                       options.terms.size());
   }
-  const auto any = [&](std::initializer_list<Policy> of) {
+  const auto any = [&](Asks asks) {
     return std::any_of(options.terms.begin(), options.terms.end(), [&](const PolicyTerm& term) {
-      return std::find(of.begin(), of.end(), term.policy) != of.end();
+      return policy_entry(term.policy).needs.asks == asks;
     });
   };
-  const bool early = any({Policy::probe, Policy::cascade}), middle = any({Policy::attention});
-  if (early && middle) {
-    return Status{BLEND_E_INVALID_ARGUMENT,
-                  "ATTENTION asks the question in the middle layers, PROBE and CASCADE at layer 1: "
-                  "a union asks once, so join it with one or the others"};
-  }
+  const bool early = any(Asks::early), middle = any(Asks::middle);
+  if (early && middle) return asks_twice();
+  const PolicySettings settings = settings_of(options);
   std::vector<UnionTerm> terms;
   for (size_t i = 0; i < options.terms.size(); ++i) {
     const PolicyTerm& term = options.terms[i];
@@ -70,20 +62,10 @@ Result<std::unique_ptr<SelectionPolicy>> make_combined(const FuseOptions& option
                         term.share, kMaxShare);
     }
     if (term.policy == Policy::ape) continue;  // it asks for no rows, so its share is the others'
-    BLEND_ASSIGN(auto policy, make_single(term.policy, options));
-    if (policy == nullptr) {
-      return make_error(
-          BLEND_E_INVALID_ARGUMENT,
-          "term %zu: policy %u chooses no rows of its own; a union joins HKVD, "
-          "FIRST_K, RANDOM, QUESTION, CALLBACK, CONTEXT_IMPACT, APE, PROBE, CASCADE and ATTENTION",
-          i, static_cast<uint32_t>(term.policy));
-    }
+    BLEND_ASSIGN(auto policy, make_policy(term.policy, settings));
+    if (policy == nullptr) return ranks_nothing(i, term.policy);
     if ((early || middle) && !policy->needs().nothing() && !policy->needs().probe()) {
-      return make_error(BLEND_E_INVALID_ARGUMENT,
-                        "term %zu: policy %u measures at a check layer, and with PROBE, CASCADE or "
-                        "ATTENTION every term chooses before layer 0: choose FIRST_K, RANDOM or "
-                        "CONTEXT_IMPACT beside them, or leave them out",
-                        i, static_cast<uint32_t>(term.policy));
+      return measures_too_late(i, term.policy);
     }
     terms.push_back({std::move(policy), term.share});
   }
@@ -92,6 +74,26 @@ Result<std::unique_ptr<SelectionPolicy>> make_combined(const FuseOptions& option
 }
 
 }  // namespace
+
+Result<std::unique_ptr<SelectionPolicy>> make_policy(Policy policy,
+                                                     const PolicySettings& settings) {
+  if (policy == Policy::callback && !settings.score) {
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "BLEND_POLICY_CALLBACK needs a score callback; set `score`"};
+  }
+  switch (policy) {
+#define BLEND_MAKE(member, code, name, needs, traits) \
+  case Policy::member:                                \
+    return make_##member(settings);
+#define BLEND_NONE(member, code, name, needs, traits) \
+  case Policy::member:                                \
+    break;
+    BLEND_POLICIES(BLEND_MAKE, BLEND_NONE)
+#undef BLEND_MAKE
+#undef BLEND_NONE
+  }
+  return std::unique_ptr<SelectionPolicy>();
+}
 
 bool tempers(const FuseOptions& options) {
   const auto is_ape = [](const PolicyTerm& term) { return term.policy == Policy::ape; };
@@ -132,7 +134,7 @@ Result<std::unique_ptr<SelectionPolicy>> make_selection_policy(const FuseOptions
     return Status{BLEND_E_INVALID_ARGUMENT,
                   "terms are given, but the policy is not BLEND_POLICY_UNION"};
   }
-  return make_single(options.policy, options);
+  return make_policy(options.policy, settings_of(options));
 }
 
 }  // namespace blend

@@ -5,17 +5,7 @@
 // measured there and rank rows, so that all of them can be compared at one budget and joined by
 // union.
 //
-//   hkvd      the rows of highest KV deviation (CacheBlend 4.2), or weighed by who attends to them
-//   first_k   the first rows of every chunk (EPIC, LegoLink): no measurement
-//   random    any rows, by a seed: the control of the others
-//   question  deviation, weighted by how much the question attends to the row
-//   callback  scores that the host gives
-//   impact    how much the row leaned on what stood before its chunk when that was precomputed
-//             (Cache-Craft): statistics kept with the chunk, no measurement
-//   probe     what the question attends to over the stored rows, before any of them is computed
-//   cascade   probe lets a few through, of which deviation chooses
-//   attention what the question attends to in the middle layers, over the stored rows
-//   union     several of these, each with its share of the budget
+// registry.h lists them; each file of this folder says what its policy ranks by.
 //
 // `full`, `reuse` and `ape` choose nothing and are not policies in this sense; `ape` says how rows
 // that are not chosen are attended to, and may join any other in a union.
@@ -32,18 +22,6 @@
 #include "fusion/prompt.h"
 
 namespace blend {
-
-// What a policy wants to know at a check layer. One that wants nothing may choose before layer 0,
-// so that the rows it leaves out are never computed at all.
-struct Needs {
-  bool deviation = false;
-  bool question_attention = false;  // at each check layer
-  // The question's attention over the stored rows, before layer 0; a choice there is the first.
-  Asks asks = Asks::nothing;
-
-  bool probe() const { return asks != Asks::nothing; }
-  bool nothing() const { return !deviation && !question_attention && !probe(); }
-};
 
 // What is known where rows are chosen. A view: valid during the call.
 struct ChoicePoint {
@@ -70,6 +48,8 @@ class SelectionPolicy {
 // A policy that gives every candidate a score; the largest go on, ties to the earlier row.
 class RankingPolicy : public SelectionPolicy {
  public:
+  explicit RankingPolicy(Policy policy) : needs_(policy_entry(policy).needs) {}
+  Needs needs() const final { return needs_; }
   Result<std::vector<uint32_t>> choose(const ChoicePoint& at, std::span<const uint32_t> candidates,
                                        size_t budget) const final;
 
@@ -77,7 +57,35 @@ class RankingPolicy : public SelectionPolicy {
   // scores: [candidates.size()]
   virtual Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
                        std::span<float> scores) const = 0;
+
+  const Needs needs_;
 };
+
+// What makers read of a fuse.
+struct PolicySettings {
+  DeviationNorm norm = DeviationNorm::l2;
+  bool weighed = true;  // kWeighs: deviations are, by the attention to the row
+  uint64_t seed = 0;
+  ScoreFn score = {};
+};
+
+// make_MEMBER() for each row of the registry that ranks; each file of this folder has its own.
+#define BLEND_DECLARE(member, code, name, needs, traits) \
+  std::unique_ptr<SelectionPolicy> make_##member(const PolicySettings& settings);
+#define BLEND_NONE(member, code, name, needs, traits)
+BLEND_POLICIES(BLEND_DECLARE, BLEND_NONE)
+#undef BLEND_DECLARE
+#undef BLEND_NONE
+
+// The policy; null for one that ranks nothing by itself. INVALID_ARGUMENT: a callback policy
+// without a callback.
+Result<std::unique_ptr<SelectionPolicy>> make_policy(Policy policy, const PolicySettings& settings);
+
+struct UnionTerm {
+  std::unique_ptr<SelectionPolicy> policy;
+  double share = 1;  // > 0
+};
+std::unique_ptr<SelectionPolicy> make_union(std::vector<UnionTerm> terms);
 
 // The attention that a row of a reused chunk gets inside it; where that is not known, what it would
 // get if every row attended evenly to all that it sees.
@@ -95,23 +103,5 @@ Result<std::unique_ptr<SelectionPolicy>> make_selection_policy(const FuseOptions
 // Whether rows that keep their stored K, V are attended to at a temperature: APE, alone or in a
 // union.
 bool tempers(const FuseOptions& options);
-
-// One of each kind, for make_selection_policy and the tests.
-std::unique_ptr<SelectionPolicy> make_hkvd();
-std::unique_ptr<SelectionPolicy> make_weighed_hkvd(DeviationNorm norm);
-std::unique_ptr<SelectionPolicy> make_first_k();
-std::unique_ptr<SelectionPolicy> make_random(uint64_t seed);
-std::unique_ptr<SelectionPolicy> make_question();
-std::unique_ptr<SelectionPolicy> make_weighed_question(DeviationNorm norm);
-std::unique_ptr<SelectionPolicy> make_context_impact();
-std::unique_ptr<SelectionPolicy> make_probe();
-std::unique_ptr<SelectionPolicy> make_cascade(DeviationNorm norm);
-std::unique_ptr<SelectionPolicy> make_attention();
-std::unique_ptr<SelectionPolicy> make_callback(ScoreFn score);
-struct UnionTerm {
-  std::unique_ptr<SelectionPolicy> policy;
-  double share = 1;  // > 0
-};
-std::unique_ptr<SelectionPolicy> make_union(std::vector<UnionTerm> terms);
 
 }  // namespace blend

@@ -18,7 +18,7 @@ namespace {
 
 class Probe final : public RankingPolicy {
  public:
-  Needs needs() const override { return {.asks = Asks::early}; }
+  Probe() : RankingPolicy(Policy::probe) {}
 
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
@@ -32,8 +32,7 @@ class Probe final : public RankingPolicy {
 
 class Cascade final : public RankingPolicy {
  public:
-  explicit Cascade(DeviationNorm norm) : norm_(norm) {}
-  Needs needs() const override { return {.deviation = true, .asks = Asks::early}; }
+  explicit Cascade(DeviationNorm norm) : RankingPolicy(Policy::cascade), norm_(norm) {}
 
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
@@ -54,10 +53,12 @@ class Cascade final : public RankingPolicy {
 
 }  // namespace
 
-std::unique_ptr<SelectionPolicy> make_probe() { return std::make_unique<Probe>(); }
+std::unique_ptr<SelectionPolicy> make_probe(const PolicySettings&) {
+  return std::make_unique<Probe>();
+}
 
-std::unique_ptr<SelectionPolicy> make_cascade(DeviationNorm norm) {
-  return std::make_unique<Cascade>(norm);
+std::unique_ptr<SelectionPolicy> make_cascade(const PolicySettings& settings) {
+  return std::make_unique<Cascade>(settings.norm);
 }
 
 }  // namespace blend

@@ -17,7 +17,7 @@ namespace {
 
 class Question final : public RankingPolicy {
  public:
-  Needs needs() const override { return {.deviation = true, .question_attention = true}; }
+  Question() : RankingPolicy(Policy::question) {}
 
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
@@ -32,8 +32,7 @@ class Question final : public RankingPolicy {
 
 class WeighedQuestion final : public RankingPolicy {
  public:
-  explicit WeighedQuestion(DeviationNorm norm) : norm_(norm) {}
-  Needs needs() const override { return {.deviation = true, .question_attention = true}; }
+  explicit WeighedQuestion(DeviationNorm norm) : RankingPolicy(Policy::question), norm_(norm) {}
 
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
@@ -56,10 +55,9 @@ class WeighedQuestion final : public RankingPolicy {
 
 }  // namespace
 
-std::unique_ptr<SelectionPolicy> make_weighed_question(DeviationNorm norm) {
-  return std::make_unique<WeighedQuestion>(norm);
+std::unique_ptr<SelectionPolicy> make_question(const PolicySettings& settings) {
+  if (settings.weighed) return std::make_unique<WeighedQuestion>(settings.norm);
+  return std::make_unique<Question>();
 }
-
-std::unique_ptr<SelectionPolicy> make_question() { return std::make_unique<Question>(); }
 
 }  // namespace blend

@@ -17,8 +17,7 @@ uint64_t mix(uint64_t x) {
 
 class Random final : public RankingPolicy {
  public:
-  explicit Random(uint64_t seed) : seed_(seed) {}
-  Needs needs() const override { return {}; }
+  explicit Random(uint64_t seed) : RankingPolicy(Policy::random), seed_(seed) {}
 
  private:
   Status score(const ChoicePoint& /*at*/, std::span<const uint32_t> candidates,
@@ -34,8 +33,8 @@ class Random final : public RankingPolicy {
 
 }  // namespace
 
-std::unique_ptr<SelectionPolicy> make_random(uint64_t seed) {
-  return std::make_unique<Random>(seed);
+std::unique_ptr<SelectionPolicy> make_random(const PolicySettings& settings) {
+  return std::make_unique<Random>(settings.seed);
 }
 
 }  // namespace blend

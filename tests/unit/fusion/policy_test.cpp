@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace blend {
@@ -18,6 +21,14 @@ TEST(RecomputeBudget, RoundsUpButNotRoundingErrors) {
     // 0.07 * n is whole for these n, but not in binary floating point.
     EXPECT_EQ(recompute_budget(0.07, n), n / 100 * 7) << n;
   }
+}
+
+const PolicySettings kUnweighed{.weighed = false};
+
+std::unique_ptr<SelectionPolicy> of(Policy policy, const PolicySettings& settings = {}) {
+  auto made = make_policy(policy, settings);
+  EXPECT_TRUE(made.is_ok()) << made.status().message();
+  return made.is_ok() ? std::move(*made) : nullptr;
 }
 
 // Policies on a prompt of three chunks, 0..3, 4..9 and 10..11, and a question, 12..13.
@@ -59,7 +70,7 @@ using Rows = std::vector<uint32_t>;
 
 TEST_F(PolicyTest, HkvdTakesTheLargestOfTheCandidatesOnly) {
   deviation_ = {9.0f, 1.0f, 5.0f, 8.0f, 2.0f, 7.0f};
-  EXPECT_EQ(choose(make_hkvd(), {1, 2, 4, 5}, 2), (Rows{2, 5}));
+  EXPECT_EQ(choose(of(Policy::hkvd, kUnweighed), {1, 2, 4, 5}, 2), (Rows{2, 5}));
 }
 
 // A chunk's source whose rows were seen.
@@ -72,55 +83,56 @@ std::unique_ptr<ChunkSource> seen(const std::vector<RowImpact>& impact) {
 TEST_F(PolicyTest, ContextImpactIsOutsideTimesInside) {
   prompt_.segments[0].chunk = seen({{.9f, .1f}, {.5f, .5f}, {.1f, .9f}, {0, 1}});
   prompt_.segments[1].chunk = seen(std::vector<RowImpact>(6, {.4f, .4f}));
-  EXPECT_EQ(choose(make_context_impact(), {0, 1, 2, 3, 4, 5}, 3), (Rows{1, 4, 5}));
-  EXPECT_TRUE(make_context_impact()->needs().nothing());
+  EXPECT_EQ(choose(of(Policy::context_impact), {0, 1, 2, 3, 4, 5}, 3), (Rows{1, 4, 5}));
+  EXPECT_TRUE(of(Policy::context_impact)->needs().nothing());
   const ChoicePoint at{*backend_, prompt_, 0, {}, {}};
   const Rows others{1, 10};
-  const auto refused = make_context_impact()->choose(at, others, 1);
+  const auto refused = of(Policy::context_impact)->choose(at, others, 1);
   EXPECT_EQ(refused.status().code(), BLEND_E_NOT_FOUND) << "the third chunk has no statistics";
-  EXPECT_TRUE(choose(make_context_impact(), {1, 2}, 1) == Rows{1}) << "unless it is not asked";
+  EXPECT_TRUE(choose(of(Policy::context_impact), {1, 2}, 1) == Rows{1}) << "unless it is not asked";
 }
 
 TEST_F(PolicyTest, WeighedHkvdTakesWhereTheErrorIsRead) {
   deviation_ = {16, 9, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   prompt_.segments[0].chunk = seen({{0, .1f}, {0, .1f}, {0, .2f}, {0, .4f}});
   // Roots: .4, .3, .4, .4; squares would be 1.6, .9, .8, .4.
-  EXPECT_EQ(choose(make_weighed_hkvd(DeviationNorm::l2), {0, 1, 2, 3}, 3), (Rows{0, 2, 3}));
-  EXPECT_EQ(choose(make_weighed_hkvd(DeviationNorm::l1), {0, 1, 2, 3}, 2), (Rows{0, 1}));
+  EXPECT_EQ(choose(of(Policy::hkvd, {.norm = DeviationNorm::l2}), {0, 1, 2, 3}, 3),
+            (Rows{0, 2, 3}));
+  EXPECT_EQ(choose(of(Policy::hkvd, {.norm = DeviationNorm::l1}), {0, 1, 2, 3}, 2), (Rows{0, 1}));
   // Not seen: as if it was attended to evenly, (1 + 1/2) / 2 = .75 and 1/2.
   deviation_[10] = 0.2f;
   deviation_[11] = 0.4f;
-  EXPECT_EQ(choose(make_weighed_hkvd(DeviationNorm::l1), {2, 10, 11}, 2), (Rows{2, 11}));
+  EXPECT_EQ(choose(of(Policy::hkvd, {.norm = DeviationNorm::l1}), {2, 10, 11}, 2), (Rows{2, 11}));
   deviation_[10] = 0.3f;
-  EXPECT_EQ(choose(make_weighed_hkvd(DeviationNorm::l1), {10, 11}, 1), (Rows{10}));
+  EXPECT_EQ(choose(of(Policy::hkvd, {.norm = DeviationNorm::l1}), {10, 11}, 1), (Rows{10}));
 }
 
 TEST_F(PolicyTest, TiesGoToTheEarlierRow) {
-  EXPECT_EQ(choose(make_hkvd(), {3, 4, 5, 6}, 2), (Rows{3, 4}));
+  EXPECT_EQ(choose(of(Policy::hkvd, kUnweighed), {3, 4, 5, 6}, 2), (Rows{3, 4}));
 }
 
 TEST_F(PolicyTest, ABudgetPastTheCandidatesTakesThemAll) {
-  for (const auto& make : {make_hkvd, make_first_k, make_question}) {
-    EXPECT_EQ(choose(make(), {0, 2}, 7), (Rows{0, 2}));
-    EXPECT_TRUE(choose(make(), {}, 3).empty());
-    EXPECT_TRUE(choose(make(), {0}, 0).empty());
+  for (const Policy policy : {Policy::hkvd, Policy::first_k, Policy::question}) {
+    EXPECT_EQ(choose(of(policy, kUnweighed), {0, 2}, 7), (Rows{0, 2}));
+    EXPECT_TRUE(choose(of(policy, kUnweighed), {}, 3).empty());
+    EXPECT_TRUE(choose(of(policy, kUnweighed), {0}, 0).empty());
   }
 }
 
 TEST_F(PolicyTest, FirstKGoesByTheShareOfTheChunk) {
   const Rows all{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-  EXPECT_EQ(choose(make_first_k(), all, 3), (Rows{0, 4, 10})) << "one of each first";
-  EXPECT_EQ(choose(make_first_k(), all, 4), (Rows{0, 4, 5, 10})) << "then of the longest";
-  EXPECT_EQ(choose(make_first_k(), all, 6), (Rows{0, 1, 4, 5, 6, 10}));
+  EXPECT_EQ(choose(of(Policy::first_k), all, 3), (Rows{0, 4, 10})) << "one of each first";
+  EXPECT_EQ(choose(of(Policy::first_k), all, 4), (Rows{0, 4, 5, 10})) << "then of the longest";
+  EXPECT_EQ(choose(of(Policy::first_k), all, 6), (Rows{0, 1, 4, 5, 6, 10}));
   // A row that another term has taken does not make the next one the first of its chunk.
-  EXPECT_EQ(choose(make_first_k(), {1, 2, 3, 4, 5}, 2), (Rows{4, 5}));
+  EXPECT_EQ(choose(of(Policy::first_k), {1, 2, 3, 4, 5}, 2), (Rows{4, 5}));
 }
 
 TEST_F(PolicyTest, QuestionWeighsDeviationByAttention) {
   deviation_ = {4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   attention_ = {.1f, .2f, .1f, .9f, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-  EXPECT_EQ(choose(make_question(), {0, 1, 2, 3, 4, 5}, 2), (Rows{1, 3}));
-  EXPECT_TRUE(make_question()->needs().question_attention);
+  EXPECT_EQ(choose(of(Policy::question, kUnweighed), {0, 1, 2, 3, 4, 5}, 2), (Rows{1, 3}));
+  EXPECT_TRUE(of(Policy::question, kUnweighed)->needs().question_attention);
 }
 
 TEST_F(PolicyTest, AttentionTakesWhatTheQuestionAttendsToAndReadsNothingElse) {
@@ -129,10 +141,10 @@ TEST_F(PolicyTest, AttentionTakesWhatTheQuestionAttendsToAndReadsNothingElse) {
   attention_[8] = 0.4f;
   attention_[9] = 0.9f;  // no candidate
   attention_[10] = 0.3f;
-  EXPECT_EQ(choose(make_attention(), {1, 2, 3, 8, 10}, 3), (Rows{3, 8, 10}));
-  EXPECT_EQ(choose(make_attention(), {1, 2, 3, 8, 10}, 4), (Rows{1, 3, 8, 10}))
+  EXPECT_EQ(choose(of(Policy::attention), {1, 2, 3, 8, 10}, 3), (Rows{3, 8, 10}));
+  EXPECT_EQ(choose(of(Policy::attention), {1, 2, 3, 8, 10}, 4), (Rows{1, 3, 8, 10}))
       << "then the earlier";
-  const Needs needs = make_attention()->needs();
+  const Needs needs = of(Policy::attention)->needs();
   EXPECT_EQ(needs.asks, Asks::middle);
   EXPECT_FALSE(needs.deviation || needs.question_attention || needs.nothing());
 }
@@ -158,8 +170,8 @@ TEST_F(PolicyTest, UnionSplitsTheBudgetByTheShares) {
   deviation_ = {0, 0, 0, 9, 0, 0, 0, 0, 8, 7, 0, 6, 0, 0};
   const auto make = [](double first_k, double hkvd) {
     std::vector<UnionTerm> terms;
-    terms.push_back({make_first_k(), first_k});
-    terms.push_back({make_hkvd(), hkvd});
+    terms.push_back({of(Policy::first_k), first_k});
+    terms.push_back({of(Policy::hkvd, kUnweighed), hkvd});
     return make_union(std::move(terms));
   };
   const Rows all{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
@@ -170,6 +182,50 @@ TEST_F(PolicyTest, UnionSplitsTheBudgetByTheShares) {
   for (size_t budget = 0; budget <= all.size(); ++budget) {
     EXPECT_EQ(choose(make(1, 2.7), all, budget).size(), budget);
   }
+}
+
+// What the makers make is what the table says.
+TEST(PolicyRegistry, EveryRowIsMadeAsItSays) {
+  const PolicySettings settings{.score = [](auto, auto, auto, auto) { return 0; }};
+  std::set<uint32_t> codes;
+  std::set<std::string_view> names;
+  for (const PolicyEntry& e : kPolicies) {
+    SCOPED_TRACE(e.name);
+    EXPECT_TRUE(codes.insert(e.code()).second && names.insert(e.name).second);
+    EXPECT_EQ(find_policy(e.code()), &e);
+    auto made = make_policy(e.policy, settings);
+    ASSERT_TRUE(made.is_ok());
+    ASSERT_EQ(*made != nullptr, e.ranks);
+    EXPECT_TRUE(!e.ranks || (*made)->needs() == e.needs);
+    FuseOptions options;
+    options.policy = Policy::combined;
+    options.terms = {{e.policy, 1}};
+    options.score = settings.score;
+    EXPECT_EQ(make_selection_policy(options).is_ok(), e.has(policy_table::kJoins));
+  }
+  EXPECT_EQ(find_policy(0), nullptr);
+  EXPECT_EQ(find_policy(kLastPolicy + 1), nullptr);
+  EXPECT_FALSE(policy_entry(Policy::automatic).has(policy_table::kJoins)) << "auto is no term";
+  EXPECT_FALSE(make_policy(Policy::callback, {}).is_ok());
+}
+
+// "| `name` | ..." of the section's first table.
+std::set<std::string> documented_policies() {
+  std::ifstream file(BLEND_TEST_SOURCE_DIR "/../docs/fusion.md");
+  std::set<std::string> names;
+  bool here = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line == "## Policies") here = true;
+    if (here && line.starts_with("| `")) names.insert(line.substr(3, line.find('`', 3) - 3));
+    if (!names.empty() && !line.starts_with("|")) break;
+  }
+  return names;
+}
+
+TEST(PolicyRegistry, TheDocumentationNamesEveryPolicyAndNoOther) {
+  std::set<std::string> names;
+  for (const PolicyEntry& e : kPolicies) names.emplace(e.name);
+  EXPECT_EQ(documented_policies(), names);
 }
 
 TEST_F(PolicyTest, FullAndReuseAreNoPolicies) {
