@@ -7,6 +7,7 @@
 #include "capi/remote_options.h"
 #include "capi/structs.h"
 #include "engine/device_readable.h"
+#include "store/codec/registry.h"
 #include "store/remote/tiered_store.h"
 
 using blend::Status;
@@ -44,7 +45,7 @@ uint32_t kv_dtype_code(DType dtype) {
 
 Result<std::optional<Codec>> read_codec(uint32_t codec) {
   if (codec == BLEND_CODEC_DEFAULT) return std::optional<Codec>();
-  if (codec > BLEND_CODEC_RANS) {
+  if (codec - BLEND_CODEC_NONE >= std::size(kCodecTable)) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "codec %u is not a BLEND_CODEC_ value", codec);
   }
   return std::optional(static_cast<Codec>(codec - BLEND_CODEC_NONE));

@@ -5,6 +5,7 @@
 #include "blend/blend.hpp"
 #include "command.h"
 #include "fusion/policy/registry.h"
+#include "store/codec/registry.h"
 
 namespace blend_cli {
 namespace {
@@ -45,12 +46,23 @@ const Choices& norm_choices() {
 }
 
 const Choices& codec_choices() {
-  static const Choices kCodecs = {{"none", BLEND_CODEC_NONE},
-                                  {"zstd", BLEND_CODEC_ZSTD},
-                                  {"int8", BLEND_CODEC_INT8},
-                                  {"int4", BLEND_CODEC_INT4},
-                                  {"rans", BLEND_CODEC_RANS}};
-  return kCodecs;
+  static const Choices kNamed = [] {
+    Choices named;
+    for (const blend::CodecEntry& e : blend::kCodecTable) {
+      named.emplace_back(e.name, BLEND_CODEC_NONE + static_cast<uint32_t>(named.size()));
+    }
+    return named;
+  }();
+  return kNamed;
+}
+
+std::string codec_names() {
+  std::string lossless, rounded;
+  for (const blend::CodecEntry& e : blend::kCodecTable) {
+    std::string& list = e.lossless ? lossless : rounded;
+    list += (list.empty() ? "" : ", ") + std::string(e.name);
+  }
+  return lossless + " (lossless), " + rounded + " (rounded)";
 }
 
 const Choices& weights_choices() {

@@ -14,7 +14,8 @@ const Choices& policy_choices();           // BLEND_POLICY_* that have a name on
 std::string policy_name(uint32_t policy);  // any of BLEND_POLICY_*
 const Choices& metric_choices();           // BLEND_METRIC_*
 const Choices& norm_choices();             // BLEND_NORM_*
-const Choices& codec_choices();
+const Choices& codec_choices();            // BLEND_CODEC_*
+std::string codec_names();                 // "none, zstd (lossless), int8, ... (rounded)" for help
 const Choices& weights_choices();          // auto, packed, mapped, int8
 const Choices& kv_choices();               // auto, f32, f16, bf16
 const Choices& read_choices();             // BLEND_READ_*

@@ -160,8 +160,8 @@ void set_remote(blendpp::StoreOptions& store, const RemoteChoice& remote) {
 
 void add_codec(CLI::App& app, StoreOptions& options) {
   app.add_option("--codec", options.codec,
-                 "How new chunks are kept: none, zstd (lossless), int8, int4 or rans (rounded; see "
-                 "docs/quality.md). Not part of a chunk's id")
+                 "How new chunks are kept: " + codec_names() +
+                     "; see docs/quality.md. Not part of a chunk's id")
       ->check(CLI::IsMember(names_of(codec_choices())))
       ->capture_default_str();
   app.add_option("--codec-step", options.codec_step,

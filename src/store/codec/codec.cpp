@@ -1,12 +1,24 @@
 #include "store/codec/codec.h"
 
-#include <array>
 #include <cstring>
+#include <iterator>
 
 namespace blend {
 namespace {
 
-constexpr std::array<const char*, kCodecs> kNames = {"none", "zstd", "int8", "int4", "rans"};
+static_assert(std::size(kCodecTable) == kCodecs);
+// The number in the files is the row.
+constexpr Codec kNumbers[] = {
+#define BLEND_ROW(member, name, lossless) Codec::member,
+    BLEND_CODECS(BLEND_ROW, BLEND_ROW)
+#undef BLEND_ROW
+};
+static_assert([] {
+  for (size_t i = 0; i < kCodecs; ++i) {
+    if (static_cast<size_t>(kNumbers[i]) != i) return false;
+  }
+  return true;
+}());
 
 uint64_t padded(Codec codec, uint64_t bytes) {
   if (codec == Codec::none) return bytes;
@@ -24,44 +36,34 @@ Status check_tail(Codec codec, std::span<const std::byte> in, size_t planes) {
 
 }  // namespace
 
+#define BLEND_ROW(member, name, lossless) \
+  case Codec::member:                     \
+    return &member##_codec();
+#define BLEND_NONE(member, name, lossless) \
+  case Codec::member:                      \
+    return nullptr;
+
 const PlaneCodec* plane_codec(Codec codec) {
-  switch (codec) {
-    case Codec::none:
-      return &none_codec();
-    case Codec::zstd:
-      return &zstd_codec();
-    case Codec::int8:
-      return &int8_codec();
-    case Codec::int4:
-      return &int4_codec();
-    case Codec::rans:
-      return &rans_codec();
-  }
+  switch (codec) { BLEND_CODECS(BLEND_ROW, BLEND_ROW) }
   return nullptr;
 }
 
 const PackedCodec* packed_codec(Codec codec) {
-  switch (codec) {
-    case Codec::int8:
-      return &int8_codec();
-    case Codec::int4:
-      return &int4_codec();
-    case Codec::none:
-    case Codec::zstd:
-    case Codec::rans:
-      break;
-  }
+  switch (codec) { BLEND_CODECS(BLEND_NONE, BLEND_ROW) }
   return nullptr;
 }
 
+#undef BLEND_ROW
+#undef BLEND_NONE
+
 const char* codec_name(Codec codec) {
   const auto i = static_cast<size_t>(codec);
-  return i < kNames.size() ? kNames[i] : "unknown";
+  return i < std::size(kCodecTable) ? kCodecTable[i].name.data() : "unknown";
 }
 
 std::optional<Codec> codec_from_name(std::string_view name) {
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (name == kNames[i]) return static_cast<Codec>(i);
+  for (size_t i = 0; i < std::size(kCodecTable); ++i) {
+    if (name == kCodecTable[i].name) return static_cast<Codec>(i);
   }
   return std::nullopt;
 }

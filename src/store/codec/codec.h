@@ -12,6 +12,7 @@
 
 #include "base/buffer.h"
 #include "store/chunk.h"
+#include "store/codec/registry.h"
 #include "store/codec/scratch.h"
 
 namespace blend {
@@ -77,16 +78,19 @@ inline Status corrupt_layer(const char* why) { return {BLEND_E_CORRUPT, why}; }
 const PlaneCodec* plane_codec(Codec codec);
 // Null for a codec that only the host decodes, too.
 const PackedCodec* packed_codec(Codec codec);
-const PlaneCodec& none_codec();
-const PlaneCodec& zstd_codec();
-const PackedCodec& int8_codec();
-const PackedCodec& int4_codec();
-const PlaneCodec& rans_codec();
+#define BLEND_PLANE(member, name, lossless) const PlaneCodec& member##_codec();
+#define BLEND_PACKED(member, name, lossless) const PackedCodec& member##_codec();
+BLEND_CODECS(BLEND_PLANE, BLEND_PACKED)
+#undef BLEND_PLANE
+#undef BLEND_PACKED
 
 const char* codec_name(Codec codec);
 std::optional<Codec> codec_from_name(std::string_view name);
 // Whether decoding returns the original, bit for bit.
-constexpr bool is_lossless(Codec codec) { return codec == Codec::none || codec == Codec::zstd; }
+constexpr bool is_lossless(Codec codec) {
+  const auto i = static_cast<size_t>(codec);
+  return i < std::size(kCodecTable) && kCodecTable[i].lossless;
+}
 
 // A layer is its K plane, its V plane, and zeros up to a multiple of this (none: no zeros), so that
 // the fields of the next one are aligned.
