@@ -33,7 +33,7 @@ namespace {
 
 using blend::Codec;
 using blend::Policy;
-using blend::RatioChoice;
+using blend::RatioRequest;
 using blend::Segment;
 using blend::SegmentKind;
 using blend::bench::median;
@@ -139,7 +139,8 @@ class Bench {
     return p;
   }
 
-  Way way(const std::string& name, Policy policy, RatioChoice ratio, size_t n_inline) const {
+  Way way(const std::string& name, Policy policy, const RatioRequest& ratio,
+          size_t n_inline) const {
     Way w;
     w.name = name;
     w.request.segments = prompt(n_inline);
@@ -155,16 +156,16 @@ class Bench {
     char name[64];
     for (const double ratio : s_.below) {
       std::snprintf(name, sizeof name, "%g %%", ratio * 100);
-      out.push_back(way(name, policy, RatioChoice::fixed(ratio), 0));
+      out.push_back(way(name, policy, RatioRequest::fixed(ratio), 0));
       out.back().compared = false;
     }
     for (size_t n = 0; n < s_.chunks; ++n) {
       std::snprintf(name, sizeof name, "%g %%, %zu computed", s_.ratio * 100, n);
-      out.push_back(way(name, policy, RatioChoice::fixed(s_.ratio), n));
+      out.push_back(way(name, policy, RatioRequest::fixed(s_.ratio), n));
     }
-    out.push_back(way("full", Policy::full, RatioChoice::fixed(1), s_.chunks));
-    RatioChoice automatic = RatioChoice::automatic(times_.get(), s_.target_s);
-    automatic.begin_at(s_.ratio);
+    out.push_back(way("full", Policy::full, RatioRequest::fixed(1), s_.chunks));
+    RatioRequest automatic = RatioRequest::automatic(s_.target_s);
+    automatic.begin = s_.ratio;
     out.push_back(way("controller", policy, automatic, 0));
     out.back().automatic = true;
     return out;
@@ -189,7 +190,10 @@ class Bench {
       std::shuffle(order.begin(), order.end(), rng);
       for (const size_t at : order) {
         Way& w = all[at];
-        const blend::Fused fused = must(blend::fuse(model_, access, w.request));
+        const blend::MachineRates machine{times_.get(), &pace_};
+        const blend::FuseJob job = must(blend::make_job(
+            *model_, access, w.request, w.automatic ? machine : blend::MachineRates{}));
+        const blend::Fused fused = must(blend::fuse(model_, access, job));
         const double ms = static_cast<double>(fused.info.ttft_ns) * 1e-6;
         w.info = fused.info;
         if (i > 0) w.ttft.push_back(ms);  // the first warms caches
@@ -252,6 +256,7 @@ class Bench {
   std::vector<std::shared_ptr<const blend::ChunkRecord>> records_;
   std::vector<int32_t> question_;
   std::unique_ptr<blend::PrefillTimes> times_;
+  blend::Pace pace_;
 };
 
 }  // namespace

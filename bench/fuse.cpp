@@ -62,7 +62,7 @@ class Bench {
     runtime_ = must(blend::Runtime::create(s.threads, {}));
     model_ = must(blend::Model::load(runtime_, path, {}, {}));
     access_ = {&store_, false, blend::DType::f16, nullptr};
-    options_.ratio = blend::RatioChoice::fixed(s.ratio);
+    options_.ratio = blend::RatioRequest::fixed(s.ratio);
     for (size_t i = 0; i < s.chunks; ++i) {
       chunks_.push_back(blend::bench::random_tokens(s.chunk_tokens, spec.n_vocab, 100 + i));
       auto meta = blend::describe_chunk(*model_, blend::DType::f16, {}, "", chunks_.back());
@@ -128,12 +128,13 @@ class Bench {
   blend::Fused fuse_once(bool known_device = true) {
     blend::StoreAccess access = access_;
     if (!known_device) access.reads = nullptr;
-    return must(blend::fuse(model_, access, {prompts_.front(), options_, {}}));
+    return must(blend::fuse(model_, access, blend::FuseRequest{prompts_.front(), options_, {}}));
   }
   // The same chunks and layers by the same reader, with nothing to compute.
   double load_alone_ms() {
     const blend::Stopwatch clock;
-    blend::PromptBuilder builder(*model_, &store_, false, blend::DType::f16, options_);
+    const auto job = must(blend::make_job(*model_, access_, {prompts_.front(), options_, {}}));
+    blend::PromptBuilder builder(*model_, &store_, false, blend::DType::f16, options_, job.fuse);
     const blend::Prompt prompt = must(builder.build(prompts_.front(), {}, {}));
     const uint32_t n_layers = model_->config().n_layers;
     blend::LayerFeed feed(model_->backend(), n_layers, clock);
@@ -230,8 +231,10 @@ class Bench {
     if (s_.prompts < 2) return json::array();
     std::printf("\n%zu prompts over the same chunks:\n%14s %14s %12s %14s %12s %9s\n", s_.prompts,
                 "MB/s", "one by one ms", "MB", "batch ms", "MB", "speed-up");
-    std::vector<blend::FuseRequest> requests;
-    for (const auto& prompt : prompts_) requests.push_back({prompt, options_, {}});
+    std::vector<blend::FuseJob> jobs;
+    for (const auto& prompt : prompts_) {
+      jobs.push_back(must(blend::make_job(*model_, access_, {prompt, options_, {}})));
+    }
     json rows = json::array();
     for (const double bandwidth : {crossing * 0.25, crossing, kUnlimited}) {
       set_bandwidth(bandwidth);
@@ -241,12 +244,12 @@ class Bench {
       for (int i = 0; i < s_.repeat; ++i) {
         single_bytes = together_bytes = 0;
         const blend::Stopwatch one_by_one;
-        for (const blend::FuseRequest& request : requests) {
-          single_bytes += must(blend::fuse(model_, access_, request)).info.bytes_loaded;
+        for (const blend::FuseJob& job : jobs) {
+          single_bytes += must(blend::fuse(model_, access_, job)).info.bytes_loaded;
         }
         single.push_back(ms(one_by_one.now_ns()));
         const blend::Stopwatch in_batch;
-        for (auto& result : blend::fuse_batch(model_, access_, requests)) {
+        for (auto& result : blend::fuse_batch(model_, access_, jobs)) {
           together_bytes += must(std::move(result)).info.bytes_loaded;
         }
         together.push_back(ms(in_batch.now_ns()));
@@ -285,7 +288,8 @@ class Bench {
         const blend::StoreAccess access{store.get(), false, blend::DType::f16, &later, nullptr};
         blend::FuseOptions options = options_;
         options.on_miss = way.on_miss;
-        blend::Fused fused = must(blend::fuse(model_, access, {prompts_.front(), options, {}}));
+        blend::Fused fused =
+            must(blend::fuse(model_, access, blend::FuseRequest{prompts_.front(), options, {}}));
         const blend::Stopwatch decoding;
         for (int32_t t = 0; t < kTokens; ++t) must(fused.sequence->append({&t, 1}, {}));
         const double token_ms = ms(decoding.now_ns()) / kTokens;
@@ -294,7 +298,7 @@ class Bench {
         const double behind_ms = ms(behind.now_ns());
         options.on_miss = blend::OnMiss::compute;
         const blend::Fused again =
-            must(blend::fuse(model_, access, {prompts_.front(), options, {}}));
+            must(blend::fuse(model_, access, blend::FuseRequest{prompts_.front(), options, {}}));
         if (i == 0) continue;  // the first runs pay for what later ones find ready
         way.first.push_back(ms(fused.info.ttft_ns));
         way.token.push_back(token_ms);

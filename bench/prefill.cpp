@@ -115,7 +115,7 @@ json measure_one(const Settings& s, size_t tokens) {
     const std::vector<blend::Segment> prompt = {
         {blend::SegmentKind::question, random_tokens(n, config.n_vocab, 1), {}}};
     timed->reset();
-    const auto fused = must(blend::fuse(model, {}, {prompt, fuse_options, {}}));
+    const auto fused = must(blend::fuse(model, {}, blend::FuseRequest{prompt, fuse_options, {}}));
     return static_cast<double>(fused.info.ttft_ns) * 1e-6;
   };
   prefill(std::min<size_t>(tokens, 512));  // warms caches and primitives

@@ -96,12 +96,12 @@ class Ttft {
     const std::vector<blend::Segment> prompt = make_prompt(*n);
     blend::FuseOptions options;
     options.policy = ratio == 0.0 ? blend::Policy::reuse : blend::Policy::hkvd;
-    options.ratio = blend::RatioChoice::fixed(ratio);
+    options.ratio = blend::RatioRequest::fixed(ratio);
     const blend::StoreAccess access{ram_.get(), false, blend::DType::bf16, nullptr};
     must(timed.settle(true));
     for (int i = 0; i < 2; ++i) {  // the first fills pools and caches
       timed.reset();
-      (void)must(blend::fuse(model_, access, {prompt, options, {}}));
+      (void)must(blend::fuse(model_, access, blend::FuseRequest{prompt, options, {}}));
     }
     must(timed.settle(false));
     const uint32_t n_layers = model_->config().n_layers;
@@ -145,7 +145,7 @@ class Ttft {
             {"disk", disk_.get()}}) {
         for (const double ratio : s_.ratios) {
           options.policy = ratio == 0.0 ? blend::Policy::reuse : blend::Policy::hkvd;
-          options.ratio = blend::RatioChoice::fixed(ratio);
+          options.ratio = blend::RatioRequest::fixed(ratio);
           char name[32];
           std::snprintf(name, sizeof name, ratio == 0.0 ? "reuse" : "hkvd %g %%", ratio * 100);
           report.add("ttft", measure(n, from, name, prompt, store, options, full["ttft_ms"]));
@@ -189,7 +189,8 @@ class Ttft {
     blend::StoreAccess access{store, false, blend::DType::bf16, nullptr};
     access.use_device_tier = from == "device";
     for (int i = 0; i < s_.repeat + 1; ++i) {
-      const blend::Fused fused = must(blend::fuse(model_, access, {prompt, options, {}}));
+      const blend::Fused fused =
+          must(blend::fuse(model_, access, blend::FuseRequest{prompt, options, {}}));
       last = fused.info;
       if (i == 0) continue;  // fills pools and caches
       ttft.push_back(static_cast<double>(last.ttft_ns) * 1e-6);

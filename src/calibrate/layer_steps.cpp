@@ -38,7 +38,7 @@ class Trial {
     fuse.policy = options.way->policy;
     fuse.deviation.metric = options.way->metric.of;
     fuse.weighed = options.way->metric.weighed;
-    fuse.ratio = RatioChoice::fixed(options.way->ratio);
+    fuse.ratio = RatioRequest::fixed(options.way->ratio);
     fuse.check_layer = options.check_layer;
     ways_.push_back({std::move(request)});
   }

@@ -127,9 +127,9 @@ Status measure_sample(const std::shared_ptr<const Model>& model, const Sample& s
     fuse_options.policy = settings[i].policy;
     fuse_options.deviation.metric = settings[i].metric.of;
     fuse_options.weighed = settings[i].metric.weighed;
-    fuse_options.ratio = RatioChoice::fixed(settings[i].ratio);
-    fuse_options.drift = settings[i].drift;
-    fuse_options.stored_drift = settings[i].stored_drift;
+    fuse_options.ratio = RatioRequest::fixed(settings[i].ratio);
+    fuse_options.calibration.drift = settings[i].drift;
+    fuse_options.calibration.stored_drift = settings[i].stored_drift;
     BLEND_ASSIGN(Fused fused, fuse(model, access, request));
     for (size_t t = 0; t < reference.size(); ++t) {
       if (t > 0) BLEND_RETURN_IF_ERROR(fused.sequence->append({&answer[t - 1], 1}, cancel_only));

@@ -45,8 +45,8 @@ uint32_t threads_of(std::vector<Result<FuseCall>>& calls) {
 Result<int32_t> fuse_calls(const std::shared_ptr<const blend::Model>& model, const blend_store* in,
                            std::vector<Result<FuseCall>>& calls, blend_fusion** out,
                            blend_error** errors) {
-  std::vector<blend::FuseRequest> requests;
-  std::vector<size_t> places;  // of the requests among the calls
+  std::vector<blend::FuseJob> jobs;
+  std::vector<size_t> places;  // of the jobs among the calls
   std::vector<Status> failed(calls.size());
   blend::StoreAccess store;
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -54,7 +54,7 @@ Result<int32_t> fuse_calls(const std::shared_ptr<const blend::Model>& model, con
     if (!failed[i].is_ok()) continue;
     store = calls[i]->store;  // of all of them
     places.push_back(i);
-    requests.push_back(std::move(calls[i]->request));
+    jobs.push_back(std::move(calls[i]->job));
   }
   // All or nothing: what cannot be fused is not worth the others' time.
   const auto first_failure = [&]() -> Status {
@@ -66,7 +66,7 @@ Result<int32_t> fuse_calls(const std::shared_ptr<const blend::Model>& model, con
   if (errors == nullptr) BLEND_RETURN_IF_ERROR(first_failure());
 
   const blend::ThreadCap cap(threads_of(calls));
-  std::vector<Result<blend::Fused>> fused = blend::fuse_batch(model, store, requests);
+  std::vector<Result<blend::Fused>> fused = blend::fuse_batch(model, store, jobs);
   std::vector<std::unique_ptr<blend_fusion>> handles(calls.size());
   for (size_t n = 0; n < fused.size(); ++n) {
     const size_t i = places[n];
@@ -76,7 +76,7 @@ Result<int32_t> fuse_calls(const std::shared_ptr<const blend::Model>& model, con
     handles[i]->fused = std::move(*fused[n]);
     handles[i]->n_threads = calls[i]->n_threads;
     blend::capi::begin_answer(*handles[i], in);
-    handles[i]->chunk_prefix = std::move(requests[n].options.chunk_prefix);
+    handles[i]->chunk_prefix = std::move(jobs[n].request.options.chunk_prefix);
   }
   const Status first = first_failure();
   if (errors == nullptr) BLEND_RETURN_IF_ERROR(first);
@@ -128,9 +128,9 @@ int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_sto
     const blend::ThreadCap cap(call.n_threads);
     auto handle = std::make_unique<blend_fusion>();
     handle->n_threads = call.n_threads;
-    BLEND_ASSIGN(handle->fused, blend::fuse(loaded, call.store, call.request));
+    BLEND_ASSIGN(handle->fused, blend::fuse(loaded, call.store, call.job));
     blend::capi::begin_answer(*handle, store);
-    handle->chunk_prefix = call.request.options.chunk_prefix;
+    handle->chunk_prefix = call.job.request.options.chunk_prefix;
     *out = handle.release();
     return Status::ok();
   });
@@ -164,7 +164,7 @@ int32_t blend_fusion_extend(blend_fusion* fusion, const blend_store* store,
     const uint32_t n_threads = call.n_threads != 0 ? call.n_threads : fusion->n_threads;
     const blend::ThreadCap cap(n_threads);
     blend::capi::end_answer(*fusion);  // an answer to what follows is not its prompt's alone
-    BLEND_RETURN_IF_ERROR(blend::extend(fusion->fused, call.store, call.request));
+    BLEND_RETURN_IF_ERROR(blend::extend(fusion->fused, call.store, call.job));
     fusion->n_threads = n_threads;
     fusion->text = {};  // as in blend_fusion_decode
     return Status::ok();

@@ -26,22 +26,24 @@ blend_fuse_options default_fuse_options() {
   return o;
 }
 
-Result<blend::RatioChoice> read_ratio(const blend_fuse_options& o,
-                                      const blend::ModelDescription& model) {
+Result<blend::RatioRequest> read_ratio(const blend_fuse_options& o) {
   BLEND_ASSIGN(const double agreement, blend::capi::read_agreement_target(o.agreement_target));
-  const bool keeps = o.ratio == BLEND_RATIO_FIDELITY;
-  if (!keeps && o.ratio != BLEND_RATIO_AUTO) return blend::RatioChoice::fixed(o.ratio);
-  const blend::PrefillTimes* times = nullptr;
-  double target_s = 0;
-  if (o.machine != nullptr) {
-    if (o.machine->model->fingerprint() != model.fingerprint()) {
-      return Status{BLEND_E_MISMATCH, "machine: it was opened with another model"};
-    }
-    times = &o.machine->profile.prefill();
-    target_s = static_cast<double>(o.ttft_target_ns) * 1e-9;
+  // Without a machine there is nothing to keep to it by.
+  const double target_s = o.machine == nullptr ? 0 : static_cast<double>(o.ttft_target_ns) * 1e-9;
+  if (o.ratio == BLEND_RATIO_FIDELITY) return blend::RatioRequest::fidelity(agreement, target_s);
+  if (o.ratio == BLEND_RATIO_AUTO) return blend::RatioRequest::automatic(target_s);
+  return blend::RatioRequest::fixed(o.ratio);
+}
+
+// Of an automatic ratio, which alone is chosen by them.
+Result<blend::MachineRates> read_machine(const blend_fuse_options& o,
+                                         const blend::ModelDescription& model) {
+  const bool automatic = o.ratio == BLEND_RATIO_FIDELITY || o.ratio == BLEND_RATIO_AUTO;
+  if (!automatic || o.machine == nullptr) return blend::MachineRates{};
+  if (o.machine->model->fingerprint() != model.fingerprint()) {
+    return Status{BLEND_E_MISMATCH, "machine: it was opened with another model"};
   }
-  return keeps ? blend::RatioChoice::fidelity(agreement, times, target_s)
-               : blend::RatioChoice::automatic(times, target_s);
+  return blend::MachineRates{&o.machine->profile.prefill(), &o.machine->pace};
 }
 
 Result<blend::Calibration> read_calibration(const blend_fuse_options& o,
@@ -81,7 +83,7 @@ Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
   out.policy = static_cast<blend::Policy>(o.policy);
   BLEND_RETURN_IF_ERROR(blend::capi::read_selection(
       o.selection, o.profile == nullptr ? nullptr : &o.profile->profile, out));
-  BLEND_ASSIGN(out.ratio, read_ratio(o, model));
+  BLEND_ASSIGN(out.ratio, read_ratio(o));
   out.on_miss = static_cast<blend::OnMiss>(o.on_miss);
   out.reserve_tokens = o.reserve_tokens;
   if (o.n_chunk_prefix > 0) {
@@ -151,8 +153,9 @@ Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store
   blend_fuse_options o = default_fuse_options();
   BLEND_RETURN_IF_ERROR(read_struct(options, o));
   FuseCall call;
-  FuseRequest& request = call.request;
+  FuseRequest& request = call.job.request;
   BLEND_ASSIGN(request.options, read_options(o, model));
+  BLEND_ASSIGN(call.job.machine, read_machine(o, model));
   BLEND_ASSIGN(request.segments, read_segments(segments, n_segments, model));
   if (o.chunk_prefix == nullptr) {
     request.options.after_head = true;
@@ -170,12 +173,12 @@ Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store
   }
   BLEND_RETURN_IF_ERROR(check_count("n_threads", o.n_threads));
   call.n_threads = o.n_threads;
-  BLEND_ASSIGN(const Calibration calibration, read_calibration(o, model));
-  const Profile* const profile = calibration.profile;
-  resolve_policy(request.segments, model.config().n_layers, kind.steps,
-                 profile == nullptr ? kDefaultPolicy : static_cast<Policy>(profile->policy),
-                 request.options);
-  BLEND_RETURN_IF_ERROR(apply_calibration(calibration, request.options));
+  BLEND_ASSIGN(request.options.calibration, read_calibration(o, model));
+  const FuseSite site{.n_layers = model.config().n_layers,
+                      .has_store = store != nullptr,
+                      .steps = kind.steps,
+                      .loaded = model.loaded() != nullptr};
+  BLEND_ASSIGN(call.job.fuse, resolve(request, site));
   return call;
 }
 

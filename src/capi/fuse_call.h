@@ -10,7 +10,7 @@ namespace blend::capi {
 
 // A fuse as the host calls for it.
 struct FuseCall {
-  FuseRequest request;
+  FuseJob job;
   StoreAccess store;
   uint32_t n_threads = 0;  // ThreadCap
 };

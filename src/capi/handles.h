@@ -68,6 +68,7 @@ struct blend_fusion {
 struct blend_machine {
   std::shared_ptr<const blend::Model> model;
   blend::MachineProfile profile;
+  mutable blend::Pace pace = {};  // of the fuses by it
 };
 
 struct blend_profile {

@@ -35,7 +35,7 @@ int32_t blend_plan_create(blend_plan** out, const blend_model* model, const blen
       chunks = store->store;
     }
     BLEND_ASSIGN(handle->plan, blend::StepPlan::create(model->description, std::move(chunks),
-                                                       call.store, std::move(call.request)));
+                                                       call.store, std::move(call.job)));
     *out = handle.release();
     return Status::ok();
   });

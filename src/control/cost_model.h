@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -53,7 +52,7 @@ class Pace {
   RateMeter placed_;
 };
 
-// Time of a full prefill by length, measured. Immutable but for the pace; safe for concurrent use.
+// Time of a full prefill by length, measured. Immutable; safe for concurrent use.
 class PrefillTimes {
  public:
   struct Point {
@@ -68,13 +67,16 @@ class PrefillTimes {
   // Straight lines between the points and from nothing to the first; behind the last
   // a * n + b * n^2, what dense layers and attention cost, through the last two.
   double seconds(uint64_t n_tokens) const;
-  // Of the fuses that were reckoned by these times; copies share it.
-  Pace& pace() const { return *pace_; }
 
  private:
   explicit PrefillTimes(std::vector<Point> points) : points_(std::move(points)) {}
   std::vector<Point> points_;
-  std::shared_ptr<Pace> pace_ = std::make_shared<Pace>();
+};
+
+// What is known of a machine's speed: a view of what its owner keeps. Both or neither.
+struct MachineRates {
+  const PrefillTimes* prefill = nullptr;
+  Pace* pace = nullptr;  // of the fuses that were reckoned by these times
 };
 
 // One prompt, as far as its cost goes.

@@ -14,14 +14,14 @@ uint64_t nanoseconds(double seconds) {
   return static_cast<uint64_t>(std::min(seconds, kMost) * 1e9);
 }
 
-void account_choice(const RatioChoice::Reckoned& reckoned, blend_fusion_report& info) {
+void account_choice(const RatioChoice& choice, blend_fusion_report& info) {
   info.flags |= BLEND_FUSION_RATIO_CHOSEN;
-  if (reckoned.late) info.flags |= BLEND_FUSION_TARGET_MISSED;
-  info.ttft_expected_ns = nanoseconds(reckoned.ttft_s);
-  info.load_expected_ns = nanoseconds(reckoned.load_s);
-  info.compute_expected_ns = nanoseconds(reckoned.compute_s);
-  info.computing_expected_ns = nanoseconds(reckoned.computing_s);
-  info.n_rows_sooner_computed = reckoned.n_rows_computed;
+  if (choice.late) info.flags |= BLEND_FUSION_TARGET_MISSED;
+  info.ttft_expected_ns = nanoseconds(choice.ttft_s);
+  info.load_expected_ns = nanoseconds(choice.load_s);
+  info.compute_expected_ns = nanoseconds(choice.compute_s);
+  info.computing_expected_ns = nanoseconds(choice.computing_s);
+  info.n_rows_sooner_computed = choice.n_rows_computed;
 }
 
 }  // namespace
@@ -64,11 +64,11 @@ void account_segments(const Prompt& prompt, Fused& out) {
   }
 }
 
-void account_totals(const Prompt& prompt, const FuseOptions& options, const Selection& selection,
-                    uint64_t plan_ns, Fused& out) {
+void account_totals(const Prompt& prompt, const FuseOptions& options, const ResolvedFuse& fuse,
+                    const Selection& selection, uint64_t plan_ns, Fused& out) {
   blend_fusion_report& info = out.info;
   const Schedule& schedule = selection.schedule();
-  info.flags = trust_flags(options.trust, !schedule.empty());
+  info.flags = trust_flags(fuse.trust, !schedule.empty());
   if (info.n_rows_corrected > 0) {
     info.flags |= BLEND_FUSION_CORRECTED;
     if (info.drift_share < kLeastDriftShare) info.flags |= BLEND_FUSION_DRIFT_DOUBTED;
@@ -80,8 +80,8 @@ void account_totals(const Prompt& prompt, const FuseOptions& options, const Sele
                   [](const PromptSegment& s) { return s.record == RecordUse::alone; })) {
     info.flags |= BLEND_FUSION_ALONE;
   }
-  if (selection.ratio().is_chosen()) account_choice(selection.ratio().reckoned(), info);
-  info.policy = static_cast<uint32_t>(options.policy);
+  if (fuse.choice.has_value()) account_choice(*fuse.choice, info);
+  info.policy = static_cast<uint32_t>(fuse.policy);
   info.metric = options.metric().code();
   info.norm = static_cast<uint32_t>(options.deviation.norm);
   info.relative = options.deviation.relative ? 1 : 0;
@@ -92,7 +92,7 @@ void account_totals(const Prompt& prompt, const FuseOptions& options, const Sele
     info.last_asked_layer = selection.asked().last;
   }
   info.n_layers = static_cast<uint32_t>(out.layers.size());
-  info.ratio = selection.mean_ratio();
+  info.ratio = fuse.mean_ratio();
   info.n_rows = prompt.n_rows();
   info.n_rows_resident = prompt.n_resident;
   info.n_rows_reused = selection.rows().n_reused;

@@ -22,8 +22,8 @@ void account_segments(const Prompt& prompt, Fused& out);
 
 // Totals over the layers, the settings in force, and the flags. plan_ns: without the prefill of
 // misses. Comes after what the info has of rows.
-void account_totals(const Prompt& prompt, const FuseOptions& options, const Selection& selection,
-                    uint64_t plan_ns, Fused& out);
+void account_totals(const Prompt& prompt, const FuseOptions& options, const ResolvedFuse& fuse,
+                    const Selection& selection, uint64_t plan_ns, Fused& out);
 
 // The time to first token, read from the clock, and what of it no phase accounts for.
 void account_end(const Stopwatch& clock, Fused& out);

@@ -4,9 +4,8 @@
 #include <optional>
 
 #include "engine/model_description.h"
-#include "fusion/options.h"
 #include "fusion/prompt.h"
-#include "fusion/selection.h"
+#include "fusion/resolve.h"
 
 namespace blend {
 
@@ -15,7 +14,7 @@ class FidelityBook;
 // As far as `book` (may be null) knows of prompts like this one. Nothing where none is asked for,
 // or where the policy has no ratio to choose.
 std::optional<double> agreeing_ratio(FidelityBook* book, const ModelDescription& model,
-                                     const FuseOptions& options, const Selection& selection,
+                                     const RatioRequest& asked, const ResolvedFuse& fuse,
                                      const Prompt& prompt);
 
 }  // namespace blend

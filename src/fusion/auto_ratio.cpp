@@ -94,14 +94,13 @@ void price(const PromptSegment& s, const PassRules& rules, const ReadRates& read
 // The prompt with some of its stored segments computed.
 class Choice {
  public:
-  Choice(const KnownCosts& known, const PassRules& rules, const Prompt& prompt,
-         const PrefillTimes& times)
+  Choice(const KnownCosts& known, const PassRules& rules, const Prompt& prompt)
       : rules_(rules),
         n_layers_(known.config->n_layers),
-        full_s_(times.seconds(prompt.n_rows())),
+        full_s_(known.machine.prefill->seconds(prompt.n_rows())),
         row_(RowCost::of(*known.config, prompt.n_rows(), full_s_)),
-        pace_(&times.pace()) {
-    row_.place_s = times.pace().place_s();
+        pace_(known.machine.pace) {
+    row_.place_s = pace_->place_s();
     for (size_t i = 0; i < prompt.segments.size(); ++i) {
       const PromptSegment& s = prompt.segments[i];
       if (!s.reused()) {
@@ -254,45 +253,44 @@ class Choice {
 
 }  // namespace
 
-void choose_by_cost(const KnownCosts& known, const PassRules& rules, Prompt& prompt,
-                    RatioChoice& ratio) {
-  if (ratio.times() == nullptr || known.reads == nullptr) return;
+std::optional<RatioChoice> choose_by_cost(const KnownCosts& known, const PassRules& rules,
+                                          double least, double target_s, Prompt& prompt) {
+  if (known.machine.prefill == nullptr || known.reads == nullptr) return std::nullopt;
   probe(prompt, rules, *known.reads);
-  Choice choice(known, rules, prompt, *ratio.times());
-  if (!choice.knows_anything()) return;
-  const double least = ratio.ratio();
+  Choice choice(known, rules, prompt);
+  if (!choice.knows_anything()) return std::nullopt;
   Choice all = choice;
   all.compute_all();
 
-  RatioChoice::Reckoned reckoned;
-  reckoned.computing_s = all.cost(least).seconds;
+  RatioChoice out;
+  out.computing_s = all.cost(least).seconds;
   choice.compute_what_is_dear(least);
   const double soonest_s = choice.cost(least).seconds;
-  const double given_s = ratio.target_s() > 0 ? kKept * (ratio.target_s() - known.spent_s) : 0;
-  double chosen = least;
-  if (given_s >= reckoned.computing_s) {
+  const double given_s = target_s > 0 ? kKept * (target_s - known.spent_s) : 0;
+  out.ratio = least;
+  if (given_s >= out.computing_s) {
     choice.compute_all();  // nothing answers better
   } else if (given_s > soonest_s) {
-    chosen = choice.largest_ratio(least, given_s, 1);
+    out.ratio = choice.largest_ratio(least, given_s, 1);
   } else {
-    chosen = choice.largest_ratio(least, kRounding * soonest_s, 1);
+    out.ratio = choice.largest_ratio(least, kRounding * soonest_s, 1);
     const double slow_s = kRounding * choice.cost(least, kHiding).seconds;
-    chosen = std::min(chosen, choice.largest_ratio(least, slow_s, kHiding));
-    reckoned.late = ratio.target_s() > 0 && ratio.target_s() - known.spent_s < soonest_s;
+    out.ratio = std::min(out.ratio, choice.largest_ratio(least, slow_s, kHiding));
+    out.late = target_s > 0 && target_s - known.spent_s < soonest_s;
   }
-  const PassCost cost = choice.cost(chosen);
-  reckoned.ttft_s = known.spent_s + cost.seconds;
-  reckoned.load_s = cost.load_s;
-  reckoned.compute_s = cost.compute_s;
+  const PassCost cost = choice.cost(out.ratio);
+  out.ttft_s = known.spent_s + cost.seconds;
+  out.load_s = cost.load_s;
+  out.compute_s = cost.compute_s;
   for (const Stored& s : choice.stored()) {
     if (s.loaded) continue;
     PromptSegment& segment = prompt.segments[s.segment];
     segment.chunk.reset();
     segment.source = Source::computed;
     segment.exact = false;
-    reckoned.n_rows_computed += s.n_rows;
+    out.n_rows_computed += s.n_rows;
   }
-  ratio.choose(chosen, reckoned);
+  return out;
 }
 
 }  // namespace blend

@@ -7,6 +7,7 @@
 
 #include "fusion/expected_pass.h"
 #include "fusion/prompt.h"
+#include "fusion/ratio_choice.h"
 #include "store/read_rates.h"
 
 namespace blend {
@@ -27,15 +28,16 @@ struct KnownCosts {
   ReadRates* reads = nullptr;  // null: nothing is known of the store
   const ModelConfig* config = nullptr;
   double spent_s = 0;  // of the fuse, so far
+  MachineRates machine = {};
 };
 
 // Chooses where there is something to choose by: a machine's times, and a store that knows how fast
 // it is. Chunks that are sooner computed than loaded are computed: their sources leave the prompt.
 // Places that nothing was read from yet are asked for a layer of the prompt.
 //
-// The soonest is found with the least ratio, which `ratio` says. It then rises as far as that costs
-// no time, or no more than the host gives (RatioChoice::target_s), up to computing everything.
-void choose_by_cost(const KnownCosts& known, const PassRules& rules, Prompt& prompt,
-                    RatioChoice& ratio);
+// The soonest is found with the ratio `least`. It then rises as far as that costs no time, or no
+// more than the host gives (target_s; 0: it gives none), up to computing everything.
+std::optional<RatioChoice> choose_by_cost(const KnownCosts& known, const PassRules& rules,
+                                          double least, double target_s, Prompt& prompt);
 
 }  // namespace blend

@@ -5,6 +5,8 @@
 
 #include "fusion/account.h"
 #include "fusion/agreement.h"
+#include "fusion/auto_ratio.h"
+#include "fusion/expected_pass.h"
 #include "fusion/fidelity_book.h"
 #include "fusion/later_prefill.h"
 #include "fusion/trust.h"
@@ -40,9 +42,12 @@ class Loan {
 }  // namespace
 
 Batch::Batch(const std::shared_ptr<const Model>& model, const StoreAccess& store,
-             std::span<const FuseRequest> requests)
-    : model_(model), store_(store), n_layers_(model->config().n_layers), entries_(requests.size()) {
-  for (size_t i = 0; i < requests.size(); ++i) entries_[i].request = &requests[i];
+             std::span<const FuseJob> jobs)
+    : model_(model), store_(store), n_layers_(model->config().n_layers), entries_(jobs.size()) {
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    entries_[i].job = &jobs[i];
+    entries_[i].fuse = jobs[i].fuse;
+  }
 }
 
 std::vector<Result<Fused>> Batch::run(std::unique_ptr<Sequence>& resident) {
@@ -79,46 +84,24 @@ void Batch::settle(Entry& entry, const Status& status) {
 // ---- Before the layers
 
 Status Batch::prepare(Entry& e, std::span<const int32_t> resident) {
-  const FuseOptions& options = e.request->options;
+  const FuseRequest& request = e.job->request;
   const uint64_t begin = clock_.now_ns();
-  BLEND_RETURN_IF_ERROR(check_options(store_.store != nullptr, options));
-  BLEND_ASSIGN(e.selection, Selection::create(model_->backend(), options, n_layers_));
-  e.builder = std::make_unique<PromptBuilder>(*model_, store_.store, !store_.read_only,
-                                              store_.kv_dtype, options, lookup_);
-  BLEND_ASSIGN(e.prompt, e.builder->build(e.request->segments, resident, e.request->watch));
-  if (options.chosen_for_host) BLEND_RETURN_IF_ERROR(fall_back(e));
-  BLEND_RETURN_IF_ERROR(keep_agreement(e));
+  e.builder =
+      std::make_unique<PromptBuilder>(*model_, store_.store, !store_.read_only, store_.kv_dtype,
+                                      e.options(), e.fuse, e.job->machine.prefill, lookup_);
+  BLEND_ASSIGN(e.prompt, e.builder->build(request.segments, resident, request.watch));
+  if (must_fall_back(e.fuse, request, e.prompt)) {
+    BLEND_ASSIGN(e.fuse, fall_back(e.fuse, request));
+  }
+  if (const auto ratio =
+          agreeing_ratio(store_.fidelity, *model_, e.options().ratio, e.fuse, e.prompt)) {
+    e.fuse = at_ratio(e.fuse, *ratio);
+  }
   const double spent_s = static_cast<double>(clock_.now_ns()) * 1e-9;
-  e.selection->choose_ratio({store_.reads, &model_->config(), spent_s}, e.prompt);
+  e.fuse = choose_ratio(e.fuse, e.options().ratio,
+                        {store_.reads, &model_->config(), spent_s, e.job->machine}, e.prompt);
+  e.selection = std::make_unique<Selection>(model_->backend(), e.fuse, e.options().deviation);
   e.plan_ns = clock_.now_ns() - begin - e.prompt.miss_ns;
-  return Status::ok();
-}
-
-Status Batch::fall_back(Entry& e) {
-  const auto lacks = [](const PromptSegment& s) { return s.stale() && !s.has_impact(); };
-  const std::vector<PromptSegment>& segments = e.prompt.segments;
-  if (std::none_of(segments.begin(), segments.end(), lacks)) return Status::ok();
-  e.plain = std::make_unique<FuseRequest>(*e.request);
-  FuseOptions& options = e.plain->options;
-  options.policy = Policy::hkvd;
-  options.chosen_for_host = false;
-  options.stored_drift.reset();
-  // What was vouched for is another way of fusing.
-  if (options.trust == Trust::vouched) options.trust = Trust::doubted;
-  e.request = e.plain.get();
-  BLEND_ASSIGN(e.selection, Selection::create(model_->backend(), options, n_layers_));
-  return Status::ok();
-}
-
-Status Batch::keep_agreement(Entry& e) {
-  const auto ratio =
-      agreeing_ratio(store_.fidelity, *model_, e.request->options, *e.selection, e.prompt);
-  if (!ratio.has_value()) return Status::ok();
-  auto settled = std::make_unique<FuseRequest>(*e.request);
-  settled->options.ratio.settle(*ratio);
-  BLEND_ASSIGN(e.selection, Selection::create(model_->backend(), settled->options, n_layers_));
-  e.settled = std::move(settled);
-  e.request = e.settled.get();
   return Status::ok();
 }
 
@@ -131,7 +114,7 @@ uint32_t Batch::choose_depth(const LayerFeed& feed) const {
     if (!e.alive()) continue;
     const std::vector<uint64_t> own = e.selection->expected_rows();
     std::transform(rows.begin(), rows.end(), own.begin(), rows.begin(), std::plus<>());
-    const PrefillTimes* const times = e.request->options.ratio.times();
+    const PrefillTimes* const times = e.job->machine.prefill;
     if (row_s == 0.0 && times != nullptr) {
       row_s = times->seconds(e.prompt.n_rows()) / (e.prompt.n_rows() * n_layers_);
     }
@@ -152,7 +135,7 @@ Status Batch::begin_passes(LayerFeed& feed) {
     settle(e, e.selection->begin(e.prompt));
     if (!e.alive()) continue;
     e.pass =
-        std::make_unique<Pass>(model_, e.prompt, e.request->options, *e.selection, clock_, e.out);
+        std::make_unique<Pass>(model_, e.prompt, e.options(), e.fuse, *e.selection, clock_, e.out);
     e.feed = feed.subscribe(e.prompt, e.selection->first_stored_layer());
   }
   const uint32_t depth = choose_depth(feed);
@@ -174,8 +157,8 @@ bool Batch::run_layers(LayerFeed& feed) {
   for (uint32_t layer = 0; layer < n_layers_; ++layer) {
     for (Entry& e : entries_) {
       if (!e.alive()) continue;
-      Status status = e.request->watch.report(layer, n_layers_);
-      if (status.is_ok()) status = e.pass->layer(layer, e.request->watch);
+      Status status = e.watch().report(layer, n_layers_);
+      if (status.is_ok()) status = e.pass->layer(layer, e.watch());
       if (status.code() == BLEND_E_CORRUPT && feed.damaged().has_value()) {
         if (replace_damaged(*feed.damaged(), status)) return false;
       }
@@ -217,10 +200,10 @@ bool Batch::round(std::unique_ptr<Sequence>& resident) {
 }
 
 bool Batch::act_on_doubts(std::span<const int32_t> resident) {
-  bool anew = false;
+  bool again = false;
   for (Entry& e : entries_) {
     const blend_fusion_report& info = e.out.info;
-    const OnUntrusted what = e.request->options.on_untrusted;
+    const OnUntrusted what = e.options().calibration.on_untrusted;
     if (!e.alive() || what == OnUntrusted::fuse || info.n_rows_corrected == 0 ||
         info.drift_share >= kLeastDriftShare) {
       continue;
@@ -229,15 +212,13 @@ bool Batch::act_on_doubts(std::span<const int32_t> resident) {
       settle(e, drift_doubt(info.drift_share));
       continue;
     }
-    e.full = std::make_unique<FuseRequest>(*e.request);
-    make_full(e.full->options);
-    e.request = e.full.get();
     e.pass.reset();
     e.feed.reset();
+    e.fuse = full_instead(e.fuse);
     settle(e, prepare(e, &e == &entries_.front() ? resident : std::span<const int32_t>()));
-    anew = true;
+    again = true;
   }
-  return anew;
+  return again;
 }
 
 bool Batch::replace_damaged(const Sha256& id, const Status& damage) {
@@ -249,7 +230,7 @@ bool Batch::replace_damaged(const Sha256& id, const Status& damage) {
       if (!reported && store_.store != nullptr) store_.store->report_damage(id, damage);
       reported = true;
       // The segment's source goes, which the reader might use: it has stopped at its error.
-      settle(e, e.builder->replace_damaged(e.prompt, i, e.request->watch));
+      settle(e, e.builder->replace_damaged(e.prompt, i, e.watch()));
     }
   }
   return reported;
@@ -261,9 +242,9 @@ uint64_t Batch::rows_through(const Entry& e, uint32_t layer) {
   return l.rows_full + (layer < e.selection->asked().last ? l.rows_asked : 0);
 }
 
-void Batch::learn_pace(const Entry& e, const PrefillTimes& times) const {
+void Batch::learn_pace(const Entry& e) const {
   const blend_fusion_report& info = e.out.info;
-  const double full_s = times.seconds(e.prompt.n_rows());
+  const double full_s = e.job->machine.prefill->seconds(e.prompt.n_rows());
   const RowCost row = RowCost::of(model_->config(), e.prompt.n_rows(), full_s);
   double expected_s = 0;
   uint64_t placed = 0;
@@ -272,16 +253,17 @@ void Batch::learn_pace(const Entry& e, const PrefillTimes& times) const {
                   static_cast<double>(rows_through(e, l.layer)) * row.rest_s;
     placed += l.rows_placed;
   }
-  times.pace().add_computed(expected_s / full_s, static_cast<uint64_t>(expected_s * 1e9),
-                            info.compute_ns + info.select_ns);
-  times.pace().add_placed(placed, info.place_ns);
+  Pace& pace = *e.job->machine.pace;
+  pace.add_computed(expected_s / full_s, static_cast<uint64_t>(expected_s * 1e9),
+                    info.compute_ns + info.select_ns);
+  pace.add_placed(placed, info.place_ns);
 }
 
 void Batch::finish(Entry& e) {
   settle(e, e.pass->finish());
   if (!e.alive()) return;
   account_segments(e.prompt, e.out);
-  account_totals(e.prompt, e.request->options, *e.selection, e.plan_ns, e.out);
+  account_totals(e.prompt, e.options(), e.fuse, *e.selection, e.plan_ns, e.out);
   for (LaterChunk& chunk : e.prompt.later) {
     const bool is_miss = chunk.is_miss;
     if (store_.later != nullptr && store_.later->add(model_, std::move(chunk)) && is_miss) {
@@ -292,8 +274,8 @@ void Batch::finish(Entry& e) {
   uint64_t row_layers = 0;
   for (uint32_t layer = 0; layer < n_layers_; ++layer) row_layers += rows_through(e, layer);
   model_->compute_meter().add(row_layers, e.out.info.compute_ns);
-  if (const PrefillTimes* const times = e.request->options.ratio.times()) learn_pace(e, *times);
-  settle(e, e.request->watch.report(n_layers_, n_layers_));
+  if (e.job->machine.prefill != nullptr) learn_pace(e);
+  settle(e, e.watch().report(n_layers_, n_layers_));
   // A stop at the last report comes before this: a resident sequence is then as it was.
   if (e.alive()) e.pass->commit();
 }

@@ -22,33 +22,33 @@ namespace blend {
 class Batch {
  public:
   Batch(const std::shared_ptr<const Model>& model, const StoreAccess& store,
-        std::span<const FuseRequest> requests);
+        std::span<const FuseJob> jobs);
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  // Fuses; one result a request. A prompt that fails leaves the others alone.
-  // `resident`: rows that stand before the first request's segments; used up only when that
+  // Fuses; one result a job. A prompt that fails leaves the others alone.
+  // `resident`: rows that stand before the first job's segments; used up only when that
   // succeeds.
   std::vector<Result<Fused>> run(std::unique_ptr<Sequence>& resident);
 
  private:
-  // One request and what became of it.
+  // One job and what became of it.
   struct Entry {
-    const FuseRequest* request = nullptr;
-    Status status;  // not OK: it is out
+    const FuseJob* job = nullptr;
+    ResolvedFuse fuse;  // the job's, until its prompt says otherwise
+    Status status;      // not OK: it is out
     std::unique_ptr<Selection> selection;
     std::unique_ptr<PromptBuilder> builder;
     Prompt prompt;
     uint64_t plan_ns = 0;
     Fused out;
-    std::unique_ptr<FuseRequest> plain;    // what it became when a chunk forbade the cascade
-    std::unique_ptr<FuseRequest> settled;  // what it became when its ratio was known
-    std::unique_ptr<FuseRequest> full;     // what it became when its drift correction was in doubt
     // Of a round.
     std::unique_ptr<LayerFeed::View> feed;
     std::unique_ptr<Pass> pass;
 
     bool alive() const { return status.is_ok(); }
+    const FuseOptions& options() const { return job->request.options; }
+    const Watch& watch() const { return job->request.watch; }
   };
 
   // What entries hold of a round ends with it.
@@ -62,11 +62,8 @@ class Batch {
     }
   };
 
+  // Looks the prompt up, and lets it decide what it has a say in: entry.fuse.
   Status prepare(Entry& entry, std::span<const int32_t> resident);
-  // Policy::automatic took the cascade, and a chunk has not the statistics that it reads: hkvd.
-  Status fall_back(Entry& entry);
-  // Takes the ratio that keeps the agreement which the host states, where it does.
-  Status keep_agreement(Entry& entry);
   // All layers of the entries that are alive. False: a damaged chunk was replaced, begin again.
   bool round(std::unique_ptr<Sequence>& resident);
   bool run_layers(LayerFeed& feed);
@@ -74,10 +71,10 @@ class Batch {
   void finish(Entry& entry);
   // Rows that went through the whole layer, those that asked and were computed again included.
   static uint64_t rows_through(const Entry& entry, uint32_t layer);
-  // How it did beside what the machine's times would have had it take.
-  void learn_pace(const Entry& entry, const PrefillTimes& times) const;
+  // Feeds the time that it took, against that expected by the machine's times, into its pace.
+  void learn_pace(const Entry& entry) const;
   // Prompts whose drift correction was found wanting: in full or not at all, where that is asked
-  // for. True: one begins anew.
+  // for. True: one begins again.
   bool act_on_doubts(std::span<const int32_t> resident);
   // The entries that hold `id` as stored take it for missing. False: none does.
   bool replace_damaged(const Sha256& id, const Status& damage);

@@ -6,30 +6,43 @@
 
 namespace blend {
 
+Result<FuseJob> make_job(const Model& model, const StoreAccess& store, FuseRequest request,
+                         const MachineRates& machine) {
+  const FuseSite site{.n_layers = model.config().n_layers, .has_store = store.store != nullptr};
+  FuseJob job{std::move(request), {}, machine};
+  BLEND_ASSIGN(job.fuse, resolve(job.request, site));
+  return job;
+}
+
 std::vector<Result<Fused>> fuse_batch(const std::shared_ptr<const Model>& model,
-                                      const StoreAccess& store,
-                                      std::span<const FuseRequest> requests) {
-  if (requests.empty()) return {};
+                                      const StoreAccess& store, std::span<const FuseJob> jobs) {
+  if (jobs.empty()) return {};
   std::unique_ptr<Sequence> none;
-  return Batch(model, store, requests).run(none);
+  return Batch(model, store, jobs).run(none);
 }
 
 Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess& store,
-                   const FuseRequest& request) {
-  return std::move(fuse_batch(model, store, std::span(&request, 1)).front());
+                   const FuseJob& job) {
+  return std::move(fuse_batch(model, store, std::span(&job, 1)).front());
 }
 
-Status extend(Fused& fused, const StoreAccess& store, const FuseRequest& request) {
+Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess& store,
+                   FuseRequest request) {
+  BLEND_ASSIGN(const FuseJob job, make_job(*model, store, std::move(request)));
+  return fuse(model, store, job);
+}
+
+Status extend(Fused& fused, const StoreAccess& store, const FuseJob& job) {
   const std::shared_ptr<const Model> model = fused.sequence->shared_model();
   // Room for the joined account first: once the rows are there nothing may fail.
   std::vector<blend_segment_info> all_segments;
   std::vector<uint32_t> all_selected;
-  all_segments.reserve(fused.segments.size() + request.segments.size());
+  all_segments.reserve(fused.segments.size() + job.request.segments.size());
   all_selected.reserve(model->context_length());
   all_segments = fused.segments;
   all_selected = fused.selected;
 
-  Batch batch(model, store, std::span(&request, 1));
+  Batch batch(model, store, std::span(&job, 1));
   BLEND_ASSIGN(Fused more, std::move(batch.run(fused.sequence).front()));
   all_segments.insert(all_segments.end(), more.segments.begin(), more.segments.end());
   all_selected.insert(all_selected.end(), more.selected.begin(), more.selected.end());

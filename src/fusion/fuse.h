@@ -5,8 +5,10 @@
 #include <span>
 #include <vector>
 
+#include "control/cost_model.h"
 #include "engine/sequence.h"
 #include "fusion/options.h"
+#include "fusion/resolve.h"
 #include "store/chunk_store.h"
 #include "store/read_rates.h"
 
@@ -36,27 +38,33 @@ struct StoreAccess {
   bool use_device_tier = true;       // of the model's runtime, where it has one
 };
 
-// What a fuse is asked for.
-struct FuseRequest {
-  std::vector<Segment> segments;
-  FuseOptions options;
-  Watch watch;
+// One prompt of a call: what the caller said, what came of it, and how fast the machine is.
+struct FuseJob {
+  FuseRequest request;
+  ResolvedFuse fuse;     // of the request
+  MachineRates machine;  // nothing: its times are not known
 };
 
-// Fuses several prompts together (batch.h); one result a request, each as its own fuse would give.
+// The job of a request that the built-in engine computes.
+Result<FuseJob> make_job(const Model& model, const StoreAccess& store, FuseRequest request,
+                         const MachineRates& machine = {});
+
+// Fuses several prompts together (batch.h); one result a job, each as its own fuse would give.
 // Safe for concurrent use on one model and store.
 std::vector<Result<Fused>> fuse_batch(const std::shared_ptr<const Model>& model,
-                                      const StoreAccess& store,
-                                      std::span<const FuseRequest> requests);
+                                      const StoreAccess& store, std::span<const FuseJob> jobs);
 
 // Safe for concurrent use on one model and store.
 Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess& store,
-                   const FuseRequest& request);
+                   const FuseJob& job);
+// The same of a request that is resolved here.
+Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess& store,
+                   FuseRequest request);
 
-// Fuses the request's segments behind the rows that `fused` has (multi-turn: what was asked and
+// Fuses the job's segments after the rows that `fused` has (multi-turn: what was asked and
 // answered so far stays as it is). Its account then covers all rows; info and layers are those of
 // this fuse. On failure `fused` is as before. Exclusive use of `fused`.
-Status extend(Fused& fused, const StoreAccess& store, const FuseRequest& request);
+Status extend(Fused& fused, const StoreAccess& store, const FuseJob& job);
 
 // The same rows and account once more; K and V are shared until written to (Sequence::fork).
 // Exclusive use of `fused`.

@@ -3,18 +3,21 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/cancel.h"
 #include "blend/experimental.h"
 #include "blend/report.h"
 #include "fusion/policy/registry.h"
 #include "fusion/ratio_choice.h"
 #include "fusion/schedule.h"
 #include "profile/drift.h"
+#include "profile/profile.h"
 
 namespace blend {
 
@@ -78,14 +81,32 @@ struct RowMetric {
 // What stands for the metric of `attention`, which measures no deviation.
 inline constexpr RowMetric kAttentionMetric{DeviationMetric::v, true};
 
+// How the host wants the drift maps of a profile used.
+enum class DriftUse : uint32_t {
+  automatic = BLEND_CORRECTION_AUTO,
+  off = BLEND_CORRECTION_OFF,
+  on = BLEND_CORRECTION_ON,
+  unguarded = BLEND_CORRECTION_UNGUARDED,
+};
+
+// What the host gives a fuse of calibration.
+struct Calibration {
+  const Profile* profile = nullptr;  // of the model (check_profile); null: none
+  // Its maps; null: it has none. Without a profile they are used as they are.
+  std::shared_ptr<const Drift> drift = {};
+  std::shared_ptr<const Drift> stored_drift = {};  // those of stored rows
+  DriftUse correction = DriftUse::automatic;
+  OnUntrusted on_untrusted = OnUntrusted::fuse;
+};
+
+// How a fuse is asked for. What is made of it is a ResolvedFuse (resolve.h).
 struct FuseOptions {
   Policy policy = Policy::hkvd;
-  bool chosen_for_host = false;  // resolve_policy() took the cascade: hkvd where a chunk forbids it
   DeviationRule deviation;
   bool weighed = true;  // RowMetric
   RowMetric metric() const { return {deviation.metric, weighed}; }
   uint32_t check_layer = 1;
-  RatioChoice ratio;
+  RatioRequest ratio;
   Schedule check_layers;  // empty: check_layer and ratio
   std::vector<PolicyTerm> terms;
   uint64_t seed = 0;
@@ -97,29 +118,17 @@ struct FuseOptions {
   std::vector<int32_t> chunk_prefix;
   bool after_head = false;  // chunk_prefix is the prompt's head, since the host gave none
   std::string tenant;
-  // Corrects the rows that are not recomputed, if the first check layer is the one that it was
-  // fitted at; null: they stay as they are stored.
-  std::shared_ptr<const Drift> drift;
-  // Corrects the rows that are left out before layer 0; null: they stay as they are stored.
-  std::shared_ptr<const Drift> stored_drift;
-  bool drift_required = false;  // an error where the check layers do not fit
-  bool drift_guarded = true;    // scaled by how it does on the rows that are computed (corrector.h)
-  Trust trust = Trust::unknown;
-  OnUntrusted on_untrusted = OnUntrusted::fuse;  // of what only the fuse itself finds out
+  Calibration calibration;
+};
+
+// What the caller said. Nothing changes it.
+struct FuseRequest {
+  std::vector<Segment> segments;
+  FuseOptions options;
+  Watch watch;
 };
 
 // The tokens of a prompt before its first chunk; of a prompt without chunks nothing.
 std::vector<int32_t> prompt_head(std::span<const Segment> segments);
-
-// What Policy::automatic is without a profile that says otherwise.
-inline constexpr Policy kDefaultPolicy = Policy::attention;
-
-// Policy::automatic becomes the one in force: `wanted`, or hkvd where that cannot be: without a
-// question that it can ask. steps: the host runs the model (StepPlan).
-void resolve_policy(std::span<const Segment> segments, uint32_t n_layers, bool steps, Policy wanted,
-                    FuseOptions& options);
-
-// What depends neither on the model nor on the prompt. INVALID_ARGUMENT names the option.
-Status check_options(bool has_store, const FuseOptions& options);
 
 }  // namespace blend

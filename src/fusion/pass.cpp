@@ -11,10 +11,12 @@
 namespace blend {
 
 Pass::Pass(const std::shared_ptr<const Model>& model, const Prompt& prompt,
-           const FuseOptions& options, Selection& selection, const Stopwatch& clock, Fused& out)
+           const FuseOptions& options, const ResolvedFuse& fuse, Selection& selection,
+           const Stopwatch& clock, Fused& out)
     : model_(model),
       prompt_(prompt),
       options_(options),
+      fuse_(fuse),
       selection_(selection),
       clock_(clock),
       out_(out),
@@ -38,14 +40,14 @@ Status Pass::prepare(LayerFeed::View& feed) {
   const uint32_t slots = out_.sequence->capacity();
   computed_.assign(slots, 0);
   if (selection_.corrects() || selection_.corrects_left()) {
-    const CorrectorMaps maps = {selection_.corrects() ? selection_.drift() : nullptr,
-                                selection_.corrects_left() ? selection_.stored_drift() : nullptr};
+    const CorrectorMaps maps = {selection_.corrects() ? fuse_.drift : nullptr,
+                                selection_.corrects_left() ? fuse_.stored_drift : nullptr};
     corrector_ = std::make_unique<Corrector>(model_->backend(), maps, model_->config().kv_dim(),
-                                             slots, options_.drift_guarded);
+                                             slots, fuse_.drift_guarded);
     if (!selection_.probes()) leave_out();
   }
   tempered_ = out_.sequence->tempered();
-  if (tempers(options_)) tempered_.set(options_.ape_temperature, options_.ape_scale);
+  if (fuse_.tempers) tempered_.set(options_.ape_temperature, options_.ape_scale);
   mark_computed(0);
 
   if (selection_.probes()) asked_.assign(n_rows, 0.0f);
@@ -317,7 +319,7 @@ Status Pass::narrow(const std::vector<uint32_t>& before) {
 void Pass::mark_computed(uint32_t layer) {
   computed_ = selection_.computed(computed_.size());
   // The question asks over rows as they are stored.
-  if (!tempers(options_) || layer == n_layers_ || selection_.probes()) return;
+  if (!fuse_.tempers || layer == n_layers_ || selection_.probes()) return;
   for (const PromptSegment& s : prompt_.segments) {
     for (uint32_t row = s.first_row; s.stale() && row < s.first_row + s.n_rows; ++row) {
       if (computed_[row] == 0) tempered_.add(row, layer);

@@ -26,7 +26,7 @@ class Pass {
  public:
   // `selection` has begun with `prompt`; the pass takes it through the layers.
   Pass(const std::shared_ptr<const Model>& model, const Prompt& prompt, const FuseOptions& options,
-       Selection& selection, const Stopwatch& clock, Fused& out);
+       const ResolvedFuse& fuse, Selection& selection, const Stopwatch& clock, Fused& out);
 
   // Before the first layer. `feed`: the stored layers of the prompt.
   Status prepare(LayerFeed::View& feed);
@@ -88,6 +88,7 @@ class Pass {
   const std::shared_ptr<const Model>& model_;
   const Prompt& prompt_;
   const FuseOptions& options_;
+  const ResolvedFuse& fuse_;
   Selection& selection_;
   const Stopwatch& clock_;
   Fused& out_;

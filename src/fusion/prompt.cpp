@@ -192,7 +192,7 @@ RecordUse PromptBuilder::use_of(const Prompt& prompt, const PromptSegment& s) co
 
 // Where nothing may be computed a record that was made alone is better than none.
 bool PromptBuilder::may_be_alone(const PromptSegment& s) const {
-  return s.kind == SegmentKind::chunk && options_.on_miss == OnMiss::fail && options_.after_head &&
+  return s.kind == SegmentKind::chunk && fuse_.on_miss == OnMiss::fail && options_.after_head &&
          !options_.chunk_prefix.empty();
 }
 
@@ -219,7 +219,7 @@ Result<bool> PromptBuilder::look_up(const Segment& segment, Prompt& prompt, Prom
 
 bool PromptBuilder::is_wanted(const Segment& segment) const {
   return is_looked_up(segment.kind) &&
-         (options_.policy != Policy::full || !segment.tokens.has_value());
+         (fuse_.policy != Policy::full || !segment.tokens.has_value());
 }
 
 Status PromptBuilder::expect(const std::vector<Segment>& segments, Prompt& prompt) {
@@ -276,7 +276,7 @@ Status PromptBuilder::resolve(const Segment& segment, size_t index, Prompt& prom
       if (s.late) ++prompt.n_late;
     }
   }
-  if (looked_up && options_.policy == Policy::full) {
+  if (looked_up && fuse_.policy == Policy::full) {
     // Ids were only needed for the tokens.
     s.chunk.reset();
     s.record = RecordUse::none;
@@ -368,14 +368,14 @@ bool PromptBuilder::is_opening(std::span<const int32_t> before) const {
 }
 
 bool PromptBuilder::first_is_sooner(const Prompt& prompt, const PromptSegment& s) const {
-  if (options_.ratio.times() == nullptr || model_.loaded() == nullptr) return false;
+  if (prefill_ == nullptr || model_.loaded() == nullptr) return false;
   const Schedule& schedule = options_.check_layers;
   const uint32_t check_layer = schedule.empty() ? options_.check_layer : schedule.front().layer;
   FuseShape shape;
   shape.n_rows = prompt.n_rows();
   shape.n_layers = model_.config().n_layers;
   shape.n_check_layers = std::min(check_layer, shape.n_layers);
-  return prefill_first_is_sooner(s.n_rows, shape, options_.ratio.ratio(), *options_.ratio.times());
+  return prefill_first_is_sooner(s.n_rows, shape, fuse_.ratio, *prefill_);
 }
 
 Status PromptBuilder::precompute(size_t index, Prompt& prompt, const Watch& watch) {
@@ -418,7 +418,7 @@ Status PromptBuilder::precompute(size_t index, Prompt& prompt, const Watch& watc
 Status PromptBuilder::resolve_miss(size_t index, Prompt& prompt, const Watch& watch) {
   PromptSegment& s = prompt.segments[index];
   const std::string name = segment_name(index, s.kind);
-  switch (options_.on_miss) {
+  switch (fuse_.on_miss) {
     case OnMiss::fail:
       return {BLEND_E_NOT_FOUND,
               name + ": not in the store; precompute it, or choose another on_miss"};
@@ -463,7 +463,7 @@ Result<Prompt> PromptBuilder::build(const std::vector<Segment>& segments,
   }
   const Stopwatch clock;
   for (const size_t i : missing) BLEND_RETURN_IF_ERROR(resolve_miss(i, prompt, watch));
-  if (options_.on_miss == OnMiss::compute_store && options_.policy != Policy::full) {
+  if (fuse_.on_miss == OnMiss::compute_store && fuse_.policy != Policy::full) {
     leave_nearer_for_later(prompt);
   }
   prompt.miss_ns = clock.now_ns();

@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "base/cancel.h"
+#include "control/cost_model.h"
 #include "engine/model_description.h"
 #include "fusion/options.h"
+#include "fusion/resolve.h"
 #include "store/chunk_store.h"
 
 namespace blend {
@@ -87,15 +89,19 @@ struct SharedLookup {
 class PromptBuilder {
  public:
   // `store` may be null where nothing needs it. `kv_dtype`: what missing chunks are stored as.
-  // `shared`: with the other prompts of the batch.
+  // `prefill`: how long prefills take here; null: that is not known. `shared`: with the other
+  // prompts of the batch.
   PromptBuilder(const ModelDescription& model, ChunkStore* store, bool write_back, DType kv_dtype,
-                const FuseOptions& options,
+                const FuseOptions& options, const ResolvedFuse& fuse,
+                const PrefillTimes* prefill = nullptr,
                 std::shared_ptr<SharedLookup> shared = std::make_shared<SharedLookup>())
       : model_(model),
         store_(store),
         write_back_(write_back),
         kv_dtype_(kv_dtype),
         options_(options),
+        fuse_(fuse),
+        prefill_(prefill),
         shared_(std::move(shared)) {}
 
   // Checks the segments, looks every chunk up, prefills what is missing (if asked to). Errors name
@@ -159,6 +165,8 @@ class PromptBuilder {
   bool write_back_;
   DType kv_dtype_;
   const FuseOptions& options_;
+  const ResolvedFuse fuse_;
+  const PrefillTimes* const prefill_;
   const std::shared_ptr<SharedLookup> shared_;
 };
 

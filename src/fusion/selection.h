@@ -11,10 +11,10 @@
 
 #include "backend/backend.h"
 #include "fusion/asked_layers.h"
-#include "fusion/auto_ratio.h"
 #include "fusion/options.h"
 #include "fusion/policy/policy.h"
 #include "fusion/prompt.h"
+#include "fusion/resolve.h"
 #include "fusion/rows.h"
 
 namespace blend {
@@ -22,22 +22,13 @@ namespace blend {
 // Used by one thread at a time. The backend must outlive it, and from begin() on the prompt.
 class Selection {
  public:
-  // What the options choose rows by. INVALID_ARGUMENT for what does not go together.
-  //
-  // A policy that measures nothing chooses before layer 0 unless a schedule says otherwise, so that
-  // the rows it leaves out cost nothing (as EPIC does).
-  static Result<std::unique_ptr<Selection>> create(Backend& backend, const FuseOptions& options,
-                                                   uint32_t n_layers);
+  // What the fuse chooses rows by, and how deviations are measured.
+  Selection(Backend& backend, ResolvedFuse fuse, const DeviationRule& rule)
+      : backend_(backend), n_layers_(fuse.n_layers), rule_(rule), fuse_(std::move(fuse)) {}
 
   // ---- Before the prompt's rows are known
-  Needs needs() const { return policy_ == nullptr ? Needs{} : policy_->needs(); }
-  const Schedule& schedule() const { return schedule_; }  // empty: full, reuse, ape
-  const RatioChoice& ratio() const { return ratio_; }
-  // Mean over the layers; what was asked for where nothing is chosen.
-  double mean_ratio() const;
-  // BLEND_RATIO_AUTO: what this prompt costs decides. Chunks that are sooner computed than loaded
-  // lose their sources.
-  void choose_ratio(const KnownCosts& known, Prompt& prompt);
+  const Needs& needs() const { return fuse_.needs; }
+  const Schedule& schedule() const { return fuse_.schedule; }  // empty: full, reuse, ape
 
   // ---- From here on it is about one prompt; begins anew after a chunk was replaced
   // Chooses what is chosen before layer 0. INVALID_ARGUMENT when the policy lacks something of the
@@ -50,13 +41,11 @@ class Selection {
   uint32_t first_stored_layer() const;
   // Rows that are computed at each layer, as far as it is known; [n_layers].
   std::vector<uint64_t> expected_rows() const;
-  // Whether the options' drift maps belong here: they begin at the first check layer.
+  // Whether the drift maps of the fuse belong here: they begin at the first check layer.
   bool corrects() const { return corrects_; }
-  const std::shared_ptr<const Drift>& drift() const { return drift_; }
   // Whether those of stored rows do: the first choice is before layer 0, and all candidates have
   // the statistics that these maps read.
   bool corrects_left() const { return corrects_left_; }
-  const std::shared_ptr<const Drift>& stored_drift() const { return stored_drift_; }
 
   const Rows& rows() const { return rows_; }
   // Computed at the layer at hand, ascending.
@@ -72,7 +61,7 @@ class Selection {
   // chunk, and choose() is given that attention.
   bool probes() const { return is_left(0) && next_check_ == 0 && needs().probe() && !unasked_; }
   // Of a policy that probes.
-  LayerRange asked() const { return asked_layers(needs().asks, n_layers_); }
+  LayerRange asked() const { return fuse_.asked(); }
 
   // ---- A check layer
   bool chooses_at(uint32_t layer) const;
@@ -91,20 +80,13 @@ class Selection {
   const std::vector<float>& deviation() const { return deviation_; }
 
  private:
-  Selection(Backend& backend, const FuseOptions& options, uint32_t n_layers);
   Status check_prompt() const;
-  uint32_t first_stored_layer(bool corrects) const;
-  bool is_left(size_t check) const { return choosing_ && check < schedule_.size(); }
+  bool is_left(size_t check) const { return choosing_ && check < schedule().size(); }
 
   Backend& backend_;
   const uint32_t n_layers_;
   const DeviationRule rule_;
-  const std::shared_ptr<const Drift> drift_;
-  const std::shared_ptr<const Drift> stored_drift_;
-  std::unique_ptr<SelectionPolicy> policy_;  // null: nothing is chosen
-  Schedule schedule_;
-  bool own_schedule_ = false;  // the host's, with its ratios
-  RatioChoice ratio_;
+  const ResolvedFuse fuse_;
 
   const Prompt* prompt_ = nullptr;
   Rows rows_;
@@ -112,7 +94,7 @@ class Selection {
   bool corrects_ = false;
   bool corrects_left_ = false;
   bool unasked_ = false;   // the policy would ask, and has none or all of the candidates to choose
-  size_t next_check_ = 0;  // index into schedule_
+  size_t next_check_ = 0;  // index into schedule()
   std::vector<uint32_t> undecided_;  // candidates that are still computed, ascending
   std::vector<uint32_t> active_;
   std::vector<uint32_t> selected_;

@@ -8,18 +8,21 @@
 
 #include "fusion/account.h"
 #include "fusion/agreement.h"
+#include "fusion/auto_ratio.h"
 #include "fusion/fidelity_book.h"
 #include "fusion/stored_rows.h"
 
 namespace blend {
 
 StepPlan::StepPlan(std::shared_ptr<const ModelDescription> model, std::shared_ptr<ChunkStore> store,
-                   const StoreAccess& access, FuseRequest request)
+                   const StoreAccess& access, FuseJob job)
     : model_(std::move(model)),
       store_(std::move(store)),
-      request_(std::move(request)),
+      job_(std::move(job)),
+      fuse_(job_.fuse),
       n_layers_(model_->config().n_layers),
-      builder_(*model_, store_.get(), !access.read_only, access.kv_dtype, request_.options),
+      builder_(*model_, store_.get(), !access.read_only, access.kv_dtype, job_.request.options,
+               fuse_, job_.machine.prefill),
       work_(model_->config()) {}
 
 bool StepPlan::forked() const { return !process_.is_this_process(); }
@@ -28,49 +31,40 @@ bool StepPlan::forked() const { return !process_.is_this_process(); }
 
 Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDescription> model,
                                                    std::shared_ptr<ChunkStore> store,
-                                                   const StoreAccess& access, FuseRequest request) {
-  FuseOptions& options = request.options;
-  // A plan does not see what the host computes, and leaves nothing to be stored afterwards.
-  if (options.on_miss == OnMiss::compute_store) {
-    options.on_miss = model->loaded() == nullptr ? OnMiss::compute : OnMiss::precompute;
-  }
-  BLEND_RETURN_IF_ERROR(check_options(store != nullptr, options));
-  if (model->loaded() == nullptr && options.policy != Policy::full &&
-      options.on_miss == OnMiss::precompute) {
-    return Status{BLEND_E_INVALID_ARGUMENT,
-                  "a model that is only described cannot prefill what is missing: set on_miss to "
-                  "BLEND_MISS_COMPUTE or BLEND_MISS_FAIL"};
-  }
-  BLEND_ASSIGN(auto selection,
-               Selection::create(model->backend(), options, model->config().n_layers));
-  if (selection->needs().question_attention) {
+                                                   const StoreAccess& access, FuseJob job) {
+  if (job.fuse.needs.question_attention) {
     return Status{BLEND_E_UNSUPPORTED,
                   "this policy weighs rows by the question's attention at the check layer, which a "
                   "plan does not see: choose HKVD, FIRST_K, RANDOM or CALLBACK, or ATTENTION or "
                   "CASCADE, which ask by blend_plan_probe"};
   }
-  if (tempers(options)) {
+  if (job.fuse.tempers) {
     return Status{BLEND_E_UNSUPPORTED,
                   "APE changes the attention to stored rows, which is the host's here: choose a "
                   "policy that recomputes rows, or reuse"};
   }
   std::unique_ptr<StepPlan> p(
-      new StepPlan(std::move(model), std::move(store), access, std::move(request)));
-  p->selection_ = std::move(selection);
+      new StepPlan(std::move(model), std::move(store), access, std::move(job)));
   if (access.fidelity != nullptr) access.fidelity->look(p->model_->fingerprint());
-  BLEND_ASSIGN(p->prompt_, p->builder_.build(p->request_.segments, {}, p->request_.watch));
-  if (const auto ratio = agreeing_ratio(access.fidelity, *p->model_, p->request_.options,
-                                        *p->selection_, p->prompt_)) {
-    p->request_.options.ratio.settle(*ratio);
-    BLEND_ASSIGN(p->selection_, Selection::create(p->model_->backend(), p->request_.options,
-                                                  p->model_->config().n_layers));
-  }
-  const double spent_s = static_cast<double>(p->clock_.now_ns()) * 1e-9;
-  p->selection_->choose_ratio({access.reads, &p->model_->config(), spent_s}, p->prompt_);
-  BLEND_ASSIGN(p->ropes_, p->model_->ropes(p->prompt_.n_rows()));
-  p->plan_ns_ = p->clock_.now_ns() - p->prompt_.miss_ns;
+  BLEND_RETURN_IF_ERROR(p->prepare(access));
   BLEND_RETURN_IF_ERROR(p->begin());
   return p;
+}
+
+Status StepPlan::prepare(const StoreAccess& access) {
+  const FuseRequest& request = job_.request;
+  const RatioRequest& asked = request.options.ratio;
+  BLEND_ASSIGN(prompt_, builder_.build(request.segments, {}, request.watch));
+  if (const auto ratio = agreeing_ratio(access.fidelity, *model_, asked, fuse_, prompt_)) {
+    fuse_ = at_ratio(fuse_, *ratio);
+  }
+  const double spent_s = static_cast<double>(clock_.now_ns()) * 1e-9;
+  fuse_ =
+      choose_ratio(fuse_, asked, {access.reads, &model_->config(), spent_s, job_.machine}, prompt_);
+  selection_ = std::make_unique<Selection>(model_->backend(), fuse_, request.options.deviation);
+  BLEND_ASSIGN(ropes_, model_->ropes(prompt_.n_rows()));
+  plan_ns_ = clock_.now_ns() - prompt_.miss_ns;
+  return Status::ok();
 }
 
 Status StepPlan::begin() {
@@ -82,16 +76,16 @@ Status StepPlan::begin() {
   work_ = Work(model_->config());
   layer_ = fetched_ = 0;
   synchronized_ = selected_ = false;
-  // With nothing to choose among too, so that the host's calls do not hang on what is stored.
+  // With nothing to choose among too, so that the host's calls do not depend on what is stored.
   probing_ = selection_->needs().probe();
   asked_ = selection_->asked();
 
   BLEND_RETURN_IF_ERROR(selection_->begin(prompt_, Selection::Asking::always));
   if (selection_->corrects() || selection_->corrects_left()) {
-    const CorrectorMaps maps = {selection_->corrects() ? selection_->drift() : nullptr,
-                                selection_->corrects_left() ? selection_->stored_drift() : nullptr};
+    const CorrectorMaps maps = {selection_->corrects() ? fuse_.drift : nullptr,
+                                selection_->corrects_left() ? fuse_.stored_drift : nullptr};
     corrector_ = std::make_unique<Corrector>(model_->backend(), maps, model_->config().kv_dim(),
-                                             prompt_.n_rows(), request_.options.drift_guarded);
+                                             prompt_.n_rows(), fuse_.drift_guarded);
     if (selection_->corrects_left() && !probing_) {
       leave_out_rows(prompt_, computed(), *corrector_);
     }
@@ -123,7 +117,7 @@ Status StepPlan::restart() {
     for (size_t i = 0; i < prompt_.segments.size(); ++i) {
       const PromptSegment& s = prompt_.segments[i];
       if (s.source != Source::store || s.id != damaged) continue;
-      BLEND_RETURN_IF_ERROR(builder_.replace_damaged(prompt_, i, request_.watch));
+      BLEND_RETURN_IF_ERROR(builder_.replace_damaged(prompt_, i, job_.request.watch));
     }
   }
   BLEND_RETURN_IF_ERROR(begin());
@@ -175,7 +169,7 @@ Status StepPlan::synchronize(uint32_t layer) {
       check_turn("blend_plan_synchronize", layer, layer == layer_ && layer < fetched_));
   blend_layer_info& account = out_.layers[layer];
   const uint64_t begin = clock_.now_ns();
-  Status status = placer_->wait(layer, request_.watch);
+  Status status = placer_->wait(layer, job_.request.watch);
   account.wait_ns += clock_.now_ns() - begin;
   if (!status.is_ok()) {
     if (status.code() != BLEND_E_CANCELLED) broken_ = status;
@@ -207,7 +201,7 @@ Status StepPlan::probe(std::span<const float> attention) {
   const uint32_t layer = asked_.last;
   BLEND_RETURN_IF_ERROR(
       check_turn("blend_plan_probe", layer, probing_ && layer_ == layer && synchronized_));
-  BLEND_RETURN_IF_ERROR(request_.watch.check());
+  BLEND_RETURN_IF_ERROR(job_.request.watch.check());
   if (attention.size() != prompt_.n_rows()) {
     return make_error(BLEND_E_INVALID_ARGUMENT,
                       "attention has %zu values; the prompt has %u rows, and each gets one",
@@ -245,7 +239,7 @@ Status StepPlan::select(uint32_t layer, const HostKv* fresh) {
   const bool asked = probing_ && layer == asked_.last;
   BLEND_RETURN_IF_ERROR(check_turn("blend_plan_select", layer,
                                    layer == layer_ && synchronized_ && !selected_ && !asked));
-  BLEND_RETURN_IF_ERROR(request_.watch.check());
+  BLEND_RETURN_IF_ERROR(job_.request.watch.check());
   const size_t n_computed = rows().size();
   blend_layer_info& account = out_.layers[layer];
   if (selection_->chooses_at(layer)) {
@@ -277,8 +271,8 @@ Status StepPlan::commit(uint32_t layer) {
   BLEND_RETURN_IF_ERROR(
       check_turn("blend_plan_commit", layer, layer == layer_ && synchronized_ && !choice_due));
   // Told once a layer: those before the probe come again.
-  BLEND_RETURN_IF_ERROR(probing_ ? request_.watch.check()
-                                 : request_.watch.report(layer + 1, n_layers_));
+  BLEND_RETURN_IF_ERROR(probing_ ? job_.request.watch.check()
+                                 : job_.request.watch.report(layer + 1, n_layers_));
   blend_layer_info& account = out_.layers[layer];
   account.layer = layer;
   if (!selected_) account.rows_kv = rows().size();
@@ -355,7 +349,7 @@ void StepPlan::refresh_account() {
   out_.selected = selection_->selected();
   out_.deviation = selection_->deviation();
   account_segments(prompt_, out_);
-  account_totals(prompt_, request_.options, *selection_, plan_ns_, out_);
+  account_totals(prompt_, job_.request.options, fuse_, *selection_, plan_ns_, out_);
   info.select_ns = select_ns_;
   info.correct_ns = correct_ns_;
   info.ring_depth = loads_ ? kUsualRingDepth : 0;

@@ -30,11 +30,11 @@ namespace blend {
 // One thread at a time; the getters may run concurrently with each other.
 class StepPlan {
  public:
-  // `store` may be null where the options allow it; `access` says how it is used. The request's
-  // watch is asked and told during every call.
+  // `store` may be null where the options allow it; `access` says how it is used. The job is
+  // resolved for a site of steps. Its watch is asked and told during every call.
   static Result<std::unique_ptr<StepPlan>> create(std::shared_ptr<const ModelDescription> model,
                                                   std::shared_ptr<ChunkStore> store,
-                                                  const StoreAccess& access, FuseRequest request);
+                                                  const StoreAccess& access, FuseJob job);
   StepPlan(const StepPlan&) = delete;
   StepPlan& operator=(const StepPlan&) = delete;
   ~StepPlan() = default;
@@ -63,8 +63,10 @@ class StepPlan {
 
  private:
   StepPlan(std::shared_ptr<const ModelDescription> model, std::shared_ptr<ChunkStore> store,
-           const StoreAccess& access, FuseRequest request);
+           const StoreAccess& access, FuseJob job);
 
+  // Looks the prompt up, and lets it decide what it has a say in.
+  Status prepare(const StoreAccess& access);
   // Makes the first choice, starts loading.
   Status begin();
   // The rows that go on from a check layer. fresh: K, V of rows().
@@ -87,7 +89,8 @@ class StepPlan {
   const ProcessMark process_;  // that made the plan
   const std::shared_ptr<const ModelDescription> model_;
   const std::shared_ptr<ChunkStore> store_;
-  FuseRequest request_;  // its ratio may be settled by the prompt; otherwise as given
+  const FuseJob job_;
+  ResolvedFuse fuse_;  // the job's, until the prompt says otherwise
   const uint32_t n_layers_;
   const Stopwatch clock_;
   PromptBuilder builder_;

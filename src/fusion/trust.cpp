@@ -5,40 +5,41 @@ namespace {
 
 // What calibration measures: one check layer, and deviations, where the policy ranks by them, as
 // the paper has them.
-bool measured_kind(const FuseOptions& o) {
-  const PolicyEntry& policy = policy_entry(o.policy);
+bool measured_kind(const FuseOptions& o, Policy of) {
+  const PolicyEntry& policy = policy_entry(of);
   if (!o.check_layers.empty() || !policy.has(policy_table::kCalibrated)) return false;
   return !policy.needs.deviation ||
          (o.deviation.norm == DeviationNorm::l2 && !o.deviation.relative);
 }
 
 // This kind of fusing; nothing for one that calibration does not measure.
-std::optional<FusingKind> kind_of(const Profile& p, const FuseOptions& o) {
+std::optional<FusingKind> kind_of(const Profile& p, const FuseOptions& o, const ResolvedFuse& f) {
   const std::optional<uint32_t> prefix = prefix_index(p, o.chunk_prefix);
-  if (!measured_kind(o) || !prefix.has_value()) return std::nullopt;
-  if (o.policy == Policy::attention) {
-    return FusingKind{*prefix, static_cast<uint32_t>(o.policy), kAttentionMetric.code(),
-                      p.check_layer, false};
+  if (!measured_kind(o, f.policy) || !prefix.has_value()) return std::nullopt;
+  const auto policy = static_cast<uint32_t>(f.policy);
+  if (!policy_entry(f.policy).needs.deviation) {
+    return FusingKind{*prefix, policy, kAttentionMetric.code(), p.check_layer, false};
   }
   // The cascade weighs by itself.
-  const RowMetric metric = {o.deviation.metric, o.weighed || o.policy == Policy::cascade};
-  return FusingKind{*prefix, static_cast<uint32_t>(o.policy), metric.code(), o.check_layer,
-                    o.drift != nullptr};
+  const RowMetric metric = {o.deviation.metric, o.weighed || f.policy == Policy::cascade};
+  return FusingKind{*prefix, policy, metric.code(), o.check_layer, f.drift != nullptr};
 }
 
 // The least ratio at which it keeps the limits; 1 when none does, nothing for a kind that was not
 // measured.
-std::optional<double> least_ratio_of(const Profile& p, const FuseOptions& o) {
-  const std::optional<FusingKind> kind = kind_of(p, o);
+std::optional<double> least_ratio_of(const Profile& p, const FuseOptions& o,
+                                     const ResolvedFuse& f) {
+  const std::optional<FusingKind> kind = kind_of(p, o, f);
   return kind.has_value() ? least_ratio(p, *kind) : std::nullopt;
 }
 
-bool kept_at(const Profile& p, const FuseOptions& o, double ratio) {
-  const std::optional<FusingKind> kind = kind_of(p, o);
+bool kept_at(const Profile& p, const FuseOptions& o, const ResolvedFuse& f, double ratio) {
+  const std::optional<FusingKind> kind = kind_of(p, o, f);
   return kind.has_value() && vouches(p, *kind, ratio);
 }
 
-Status use_drift(const Calibration& c, FuseOptions& o) {
+Status use_drift(const FuseOptions& o, ResolvedFuse& out) {
+  const Calibration& c = o.calibration;
   const bool must = c.correction == DriftUse::on || c.correction == DriftUse::unguarded;
   if (must && c.drift == nullptr) {
     return {BLEND_E_INVALID_ARGUMENT,
@@ -55,28 +56,17 @@ Status use_drift(const Calibration& c, FuseOptions& o) {
                       p.check_layer, p.chunk_prefix().size());
   }
   if (fits && (must || (p.corrected && c.correction == DriftUse::automatic))) {
-    o.drift = c.drift;
+    out.drift = c.drift;
     // Where the rows that matter are not recomputed nobody can judge these maps, and they do harm
     // (docs/research/2026-11-policies-small-models.md): on their own only with the policy that
     // calibration measures them with.
-    if (must || o.policy == Policy::cascade) o.stored_drift = c.stored_drift;
-    o.drift_required = must;
-    o.drift_guarded = c.correction != DriftUse::unguarded;
+    if (must || out.policy == Policy::cascade) out.stored_drift = c.stored_drift;
+    out.drift_guarded = c.correction != DriftUse::unguarded;
   }
   return Status::ok();
 }
 
 }  // namespace
-
-void make_full(FuseOptions& o) {
-  o.policy = Policy::full;
-  o.check_layers.clear();
-  o.terms.clear();
-  o.drift.reset();
-  o.stored_drift.reset();
-  o.drift_required = false;
-  o.trust = Trust::unknown;
-}
 
 Status drift_doubt(double share) {
   return make_error(
@@ -100,14 +90,14 @@ Status check_profile(const Profile& profile, const ModelDescription& model) {
                     to_hex(model.fingerprint()).substr(0, 16).c_str());
 }
 
-Trust trust_in(const Profile& profile, const FuseOptions& o) {
-  if (o.policy == Policy::full) return Trust::unknown;
-  const bool vouched = kept_at(profile, o, o.ratio.ratio());
+Trust trust_in(const Profile& profile, const FuseOptions& o, const ResolvedFuse& fuse) {
+  if (fuse.policy == Policy::full) return Trust::unknown;
+  const bool vouched = kept_at(profile, o, fuse, fuse.ratio);
   return vouched ? Trust::vouched : Trust::doubted;
 }
 
-Status doubt_of(const Profile& profile, const FuseOptions& o) {
-  const std::optional<double> least = least_ratio_of(profile, o);
+Status doubt_of(const Profile& profile, const FuseOptions& o, const ResolvedFuse& fuse) {
+  const std::optional<double> least = least_ratio_of(profile, o, fuse);
   if (!least.has_value()) {
     return {BLEND_E_UNTRUSTED,
             "the profile did not measure fusing with this policy, metric, norm, check layer, chunk "
@@ -115,7 +105,7 @@ Status doubt_of(const Profile& profile, const FuseOptions& o) {
             "way of "
             "fusing, or prefill in full (BLEND_ON_UNTRUSTED_FULL)"};
   }
-  if (!kept_at(profile, o, 1.0)) {
+  if (!kept_at(profile, o, fuse, 1.0)) {
     return make_error(BLEND_E_UNTRUSTED,
                       "no measured ratio kept the profile's limits, mean KL %g and top-1 %g: "
                       "calibrate with more ratios or other limits, or prefill in full "
@@ -126,24 +116,25 @@ Status doubt_of(const Profile& profile, const FuseOptions& o) {
       BLEND_E_UNTRUSTED,
       "ratio %g is below %g, from which on the profile's limits, mean KL %g and top-1 "
       "%g, were kept: raise it, or prefill in full (BLEND_ON_UNTRUSTED_FULL)",
-      o.ratio.ratio(), *least, profile.max_kl, profile.min_top1);
+      fuse.ratio, *least, profile.max_kl, profile.min_top1);
 }
 
-Status apply_calibration(const Calibration& c, FuseOptions& o) {
+Status calibrate(const FuseOptions& o, ResolvedFuse& fuse) {
+  const Calibration& c = o.calibration;
   if (c.profile == nullptr) {
+    fuse.drift = c.drift;
+    fuse.stored_drift = c.stored_drift;
     if (c.correction == DriftUse::automatic || c.correction == DriftUse::off) return Status::ok();
     return {BLEND_E_INVALID_ARGUMENT,
             "BLEND_CORRECTION_ON and BLEND_CORRECTION_UNGUARDED need a profile"};
   }
-  o.on_untrusted = c.on_untrusted;
-  BLEND_RETURN_IF_ERROR(use_drift(c, o));
+  BLEND_RETURN_IF_ERROR(use_drift(o, fuse));
   // The controller's r*: calibration's, where it measured this kind of fusing.
-  if (const auto least = least_ratio_of(*c.profile, o)) o.ratio.begin_at(*least);
-  o.trust = trust_in(*c.profile, o);
-  if (o.trust != Trust::doubted) return Status::ok();
-  if (c.on_untrusted == OnUntrusted::fail) return doubt_of(*c.profile, o);
-  if (c.on_untrusted == OnUntrusted::full) make_full(o);
-  return Status::ok();
+  const std::optional<double> least = least_ratio_of(*c.profile, o, fuse);
+  if (least.has_value() && o.ratio.is_automatic) fuse.ratio = fuse.least_ratio = *least;
+  fuse.trust = trust_in(*c.profile, o, fuse);
+  const bool refused = fuse.trust == Trust::doubted && c.on_untrusted == OnUntrusted::fail;
+  return refused ? doubt_of(*c.profile, o, fuse) : Status::ok();
 }
 
 uint32_t trust_flags(Trust trust, bool chooses) {

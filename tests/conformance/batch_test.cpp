@@ -253,10 +253,11 @@ TEST_F(Batch, AFailureIsItsOwnPromptsAlone) {
   EXPECT_EQ(batch.errors[4].code, BLEND_E_CANCELLED);
   expect_same(batch.fusions[0], fuse(model_, store_, prompts[0], {}), "the sound one");
 
-  // Without a place for their errors it is all or nothing.
+  // Without a place for their errors it is all or nothing. Options are judged before any prompt is
+  // looked up, so the ratio is found first.
   const BatchResult none = fuse_batch(model_, store_, prompts, options, false);
   EXPECT_EQ(none.outcome.code, BLEND_E_INVALID_ARGUMENT);
-  EXPECT_NE(none.outcome.message.find("request 1"), std::string::npos) << none.outcome.message;
+  EXPECT_NE(none.outcome.message.find("request 2"), std::string::npos) << none.outcome.message;
   for (const Fusion& f : none.fusions) EXPECT_EQ(f, nullptr);
   const BatchResult late =
       fuse_batch(model_, store_, {prompts[0], prompts[3]}, {options[0], options[3]}, false);

@@ -95,10 +95,10 @@ Result<std::unique_ptr<SelectionPolicy>> make_policy(Policy policy,
   return std::unique_ptr<SelectionPolicy>();
 }
 
-bool tempers(const FuseOptions& options) {
+bool tempers(Policy policy, const FuseOptions& options) {
   const auto is_ape = [](const PolicyTerm& term) { return term.policy == Policy::ape; };
-  return options.policy == Policy::ape ||
-         (options.policy == Policy::combined &&
+  return policy == Policy::ape ||
+         (policy == Policy::combined &&
           std::any_of(options.terms.begin(), options.terms.end(), is_ape));
 }
 
@@ -128,13 +128,14 @@ Result<std::vector<uint32_t>> RankingPolicy::choose(const ChoicePoint& at,
   return picked;
 }
 
-Result<std::unique_ptr<SelectionPolicy>> make_selection_policy(const FuseOptions& options) {
-  if (options.policy == Policy::combined) return make_combined(options);
+Result<std::unique_ptr<SelectionPolicy>> make_selection_policy(Policy policy,
+                                                               const FuseOptions& options) {
+  if (policy == Policy::combined) return make_combined(options);
   if (!options.terms.empty()) {
     return Status{BLEND_E_INVALID_ARGUMENT,
                   "terms are given, but the policy is not BLEND_POLICY_UNION"};
   }
-  return make_policy(options.policy, settings_of(options));
+  return make_policy(policy, settings_of(options));
 }
 
 }  // namespace blend

@@ -95,13 +95,14 @@ float attention_inside(const PromptSegment& s, uint32_t row);
 // rounding is not rounded up.
 size_t recompute_budget(double ratio, size_t n_reused);
 
-// The policy that `options` ask for; null for what chooses nothing: full, reuse, ape, a union of
+// `policy`, with what `options` say of it; null for what chooses nothing: full, reuse, ape, a union of
 // ape alone. INVALID_ARGUMENT for what does not go together: a union without terms or of unions, a
 // callback policy without a callback.
-Result<std::unique_ptr<SelectionPolicy>> make_selection_policy(const FuseOptions& options);
+Result<std::unique_ptr<SelectionPolicy>> make_selection_policy(Policy policy,
+                                                               const FuseOptions& options);
 
 // Whether rows that keep their stored K, V are attended to at a temperature: APE, alone or in a
 // union.
-bool tempers(const FuseOptions& options);
+bool tempers(Policy policy, const FuseOptions& options);
 
 }  // namespace blend

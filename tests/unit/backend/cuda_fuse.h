@@ -55,7 +55,7 @@ class CudaFuse : public testing::Test {
   static FuseOptions hkvd() {
     FuseOptions options;
     options.policy = Policy::hkvd;
-    options.ratio = RatioChoice::fixed(0.15);
+    options.ratio = RatioRequest::fixed(0.15);
     return options;
   }
   // at_layer: before each layer, and after the last.
@@ -70,7 +70,7 @@ class CudaFuse : public testing::Test {
     access.store = &store;
     access.kv_dtype = DType::bf16;
     access.use_device_tier = false;
-    return fuse(model_, access, {prompt_, options, watch});
+    return fuse(model_, access, FuseRequest{prompt_, options, watch});
   }
 
   test::TempDir dir_;

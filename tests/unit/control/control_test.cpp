@@ -206,14 +206,13 @@ TEST(Missing, IsPrefilledFirstOnlyWhereAttentionToALongPromptCosts) {
 }
 
 TEST(Pace, IsThatOfTheFusesBesideTheTimes) {
-  const PrefillTimes times = *PrefillTimes::create({{100, 1000000}});
-  EXPECT_EQ(times.pace().compute(0.5), 1.0);
-  EXPECT_EQ(times.pace().place_s(), 0.0);
-  const PrefillTimes copy = times;
-  times.pace().add_computed(1, 1000, 2500);
-  times.pace().add_placed(100, 5000);
-  EXPECT_NEAR(copy.pace().compute(1), 2.5, 1e-9);
-  EXPECT_NEAR(copy.pace().place_s(), 50e-9, 1e-15);
+  Pace pace;
+  EXPECT_EQ(pace.compute(0.5), 1.0);
+  EXPECT_EQ(pace.place_s(), 0.0);
+  pace.add_computed(1, 1000, 2500);
+  pace.add_placed(100, 5000);
+  EXPECT_NEAR(pace.compute(1), 2.5, 1e-9);
+  EXPECT_NEAR(pace.place_s(), 50e-9, 1e-15);
 }
 
 // Where one is known alone it stands for both.

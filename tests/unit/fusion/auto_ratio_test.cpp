@@ -35,11 +35,13 @@ class AutoRatioTest : public test::HandPrompt {
     reads_ = std::make_unique<ReadRates>();
     reads_->add(Origin::disk, Codec::none, static_cast<uint64_t>(bytes_per_s), 1'000'000'000);
   }
-  RatioChoice choose(double least = 0.15, double target_s = 0) {
-    RatioChoice ratio = RatioChoice::automatic(&times_, target_s);
-    ratio.begin_at(least);
-    choose_by_cost({reads_.get(), &config_, 0}, rules_, prompt_, ratio);
-    return ratio;
+  KnownCosts known(double spent_s = 0) {
+    return {reads_.get(), &config_, spent_s, {&times_, &pace_}};
+  }
+  RatioChoice choose(double least = 0.15, double target_s = 0, double spent_s = 0) {
+    const auto choice = choose_by_cost(known(spent_s), rules_, least, target_s, prompt_);
+    EXPECT_TRUE(choice.has_value());
+    return choice.value_or(RatioChoice{});
   }
   // The pass at a ratio when the chunks of `computed` (bits: the exact one, the long one, the short
   // one) are computed: by the arithmetic alone.
@@ -65,6 +67,7 @@ class AutoRatioTest : public test::HandPrompt {
   static constexpr uint64_t kLayerBytes = 2 * kKvDim * sizeof(float);  // of one row
 
   const PrefillTimes times_ = *PrefillTimes::create({{1000, 1'000'000'000}});
+  Pace pace_;
   ModelConfig config_;
   std::unique_ptr<ReadRates> reads_ = std::make_unique<ReadRates>();
   const PassRules rules_{[](double ratio) { return Schedule{{kCheck, ratio}}; }, {}, kCheck};
@@ -79,8 +82,7 @@ TEST_F(AutoRatioTest, NoOtherChoiceIsSooner) {
     start_anew();
     set_rate(bytes_per_s);
     const RatioChoice ratio = choose();
-    ASSERT_TRUE(ratio.is_chosen());
-    EXPECT_GE(ratio.ratio(), 0.15);
+    EXPECT_GE(ratio.ratio, 0.15);
     uint32_t computed = 0;
     const size_t places[] = {1, 2, 4};
     for (uint32_t i = 0; i < 3; ++i) {
@@ -92,11 +94,11 @@ TEST_F(AutoRatioTest, NoOtherChoiceIsSooner) {
       }
     }
     const double rate = std::floor(bytes_per_s);
-    EXPECT_NEAR(ratio.reckoned().ttft_s, seconds_of(computed, ratio.ratio(), rate), 1e-9);
-    EXPECT_NEAR(ratio.reckoned().computing_s, seconds_of(7, 0.15, rate), 1e-9);
+    EXPECT_NEAR(ratio.ttft_s, seconds_of(computed, ratio.ratio, rate), 1e-9);
+    EXPECT_NEAR(ratio.computing_s, seconds_of(7, 0.15, rate), 1e-9);
     for (uint32_t other = 0; other < 8; ++other) {
-      EXPECT_LE(ratio.reckoned().ttft_s, 1.02 * seconds_of(other, 0.15, rate))
-          << other << " beside " << computed << " at " << ratio.ratio();
+      EXPECT_LE(ratio.ttft_s, 1.02 * seconds_of(other, 0.15, rate))
+          << other << " beside " << computed << " at " << ratio.ratio;
     }
     mixed = mixed || (computed != 0 && computed != 7);
   }
@@ -121,40 +123,39 @@ TEST_F(AutoRatioTest, TheRatioRisesWhereItsRowsHideBehindLoading) {
                         .latency_s = 0};
     const auto least = rows_by_layer(rules_.schedule(0.15), {}, rows, kLayers);
     const RowCost row = RowCost::of(config_, 150, times_.seconds(150));
-    EXPECT_LE(ratio.reckoned().ttft_s,
-              pass_cost(least, rows, row, load, kCheck).seconds * (1 + 1e-6));
-    raised = raised || ratio.ratio() > 0.2;
+    EXPECT_LE(ratio.ttft_s, pass_cost(least, rows, row, load, kCheck).seconds * (1 + 1e-6));
+    raised = raised || ratio.ratio > 0.2;
   }
   EXPECT_TRUE(raised);
 }
 
 TEST_F(AutoRatioTest, AFastStoreLeavesTheLeastRatio) {
   set_rate(kUnlimited);
-  EXPECT_EQ(choose(0.15).ratio(), 0.15);
-  EXPECT_EQ(choose(0.7).ratio(), 0.7);
+  EXPECT_EQ(choose(0.15).ratio, 0.15);
+  EXPECT_EQ(choose(0.7).ratio, 0.7);
   for (const size_t i : {1u, 2u, 4u}) EXPECT_TRUE(prompt_.segments[i].reused());
 }
 
 TEST_F(AutoRatioTest, WhatComputingTakesHereAndNowCounts) {
   const double rate = static_cast<double>(150 * kLayerBytes * kLayers) / 0.3;
   set_rate(rate);
-  EXPECT_GT(choose().reckoned().n_rows_computed, 0u) << "sooner computed";
+  EXPECT_GT(choose().n_rows_computed, 0u) << "sooner computed";
   start_anew();
-  for (int i = 0; i < 10; ++i) times_.pace().add_computed(0.5, 1'000'000, 4'000'000);
-  EXPECT_EQ(choose().reckoned().n_rows_computed, 0u) << "not where that takes four times as long";
+  for (int i = 0; i < 10; ++i) pace_.add_computed(0.5, 1'000'000, 4'000'000);
+  EXPECT_EQ(choose().n_rows_computed, 0u) << "not where that takes four times as long";
 }
 
 // Fuses that recompute little take longer for a row, which must not make computing all look dear.
 TEST_F(AutoRatioTest, WhatFewRowsTakeSaysNothingOfComputingAll) {
   set_rate(1e4);
-  times_.pace().add_computed(0.2, 1'000'000, 2'000'000);
-  EXPECT_NEAR(choose().reckoned().computing_s, 2 * seconds_of(7, 0.15, 1e4), 1e-9);
+  pace_.add_computed(0.2, 1'000'000, 2'000'000);
+  EXPECT_NEAR(choose().computing_s, 2 * seconds_of(7, 0.15, 1e4), 1e-9);
   start_anew();
-  times_.pace().add_computed(1, 1'000'000, 1'000'000);
-  EXPECT_NEAR(choose().reckoned().computing_s, seconds_of(7, 0.15, 1e4), 1e-9);
+  pace_.add_computed(1, 1'000'000, 1'000'000);
+  EXPECT_NEAR(choose().computing_s, seconds_of(7, 0.15, 1e4), 1e-9);
   start_anew();
   set_rate(kUnlimited);
-  EXPECT_NEAR(choose().reckoned().ttft_s, 2 * seconds_of(0, 0.15, kUnlimited),
+  EXPECT_NEAR(choose().ttft_s, 2 * seconds_of(0, 0.15, kUnlimited),
               0.6 * seconds_of(0, 0.15, kUnlimited))
       << "few rows take what few rows took";
 }
@@ -163,56 +164,49 @@ TEST_F(AutoRatioTest, WhatFewRowsTakeSaysNothingOfComputingAll) {
 TEST_F(AutoRatioTest, ATargetBuysExactness) {
   set_rate(kUnlimited);
   const RatioChoice soonest = choose();
-  const double all_s = soonest.reckoned().computing_s;
-  double before = soonest.ratio();
+  const double all_s = soonest.computing_s;
+  double before = soonest.ratio;
   for (const double share : {0.5, 0.7, 0.9}) {
     const RatioChoice ratio = choose(0.15, share * all_s);
-    EXPECT_GT(ratio.ratio(), before) << share;
-    EXPECT_LE(ratio.reckoned().ttft_s, share * all_s) << share;
-    EXPECT_FALSE(ratio.reckoned().late);
-    before = ratio.ratio();
+    EXPECT_GT(ratio.ratio, before) << share;
+    EXPECT_LE(ratio.ttft_s, share * all_s) << share;
+    EXPECT_FALSE(ratio.late);
+    before = ratio.ratio;
   }
   for (const size_t i : {1u, 2u, 4u}) EXPECT_TRUE(prompt_.segments[i].reused());
-  const RatioChoice late = choose(0.15, 0.1 * soonest.reckoned().ttft_s);
-  EXPECT_TRUE(late.reckoned().late);
-  EXPECT_EQ(late.ratio(), 0.15);
+  const RatioChoice late = choose(0.15, 0.1 * soonest.ttft_s);
+  EXPECT_TRUE(late.late);
+  EXPECT_EQ(late.ratio, 0.15);
   const RatioChoice all = choose(0.15, 2 * all_s);
-  EXPECT_EQ(all.reckoned().n_rows_computed, 150u);
+  EXPECT_EQ(all.n_rows_computed, 150u);
   for (const size_t i : {1u, 2u, 4u}) EXPECT_FALSE(prompt_.segments[i].reused());
 }
 
 TEST_F(AutoRatioTest, WithoutAMachineOrAStoreNothingIsChosen) {
   set_rate(1'000'000);
-  const KnownCosts known{reads_.get(), &config_, 0};
-  RatioChoice fixed = RatioChoice::fixed(0.3);
-  choose_by_cost(known, rules_, prompt_, fixed);
-  EXPECT_FALSE(fixed.is_chosen());
-  EXPECT_EQ(fixed.ratio(), 0.3);
-  RatioChoice no_machine = RatioChoice::automatic(nullptr);
-  choose_by_cost(known, rules_, prompt_, no_machine);
-  EXPECT_FALSE(no_machine.is_chosen());
-  EXPECT_EQ(no_machine.ratio(), RatioChoice().ratio());
-  RatioChoice no_store = RatioChoice::automatic(&times_);
-  choose_by_cost({nullptr, &config_, 0}, rules_, prompt_, no_store);
-  EXPECT_FALSE(no_store.is_chosen());
+  const auto chooses = [&](const KnownCosts& by) {
+    return choose_by_cost(by, rules_, 0.3, 0, prompt_).has_value();
+  };
+  EXPECT_FALSE(chooses({reads_.get(), &config_, 0}));
+  EXPECT_FALSE(chooses({nullptr, &config_, 0, {&times_, &pace_}}));
   EXPECT_TRUE(layers_read_.empty());
 }
 
 TEST_F(AutoRatioTest, AKnownStoreIsNotAsked) {
   set_rate(1000);
-  EXPECT_TRUE(choose().is_chosen());
+  choose();
   EXPECT_TRUE(layers_read_.empty());
 }
 
 TEST_F(AutoRatioTest, AStoreThatNothingIsKnownOfIsAskedForLayersThatAreNeededAnyway) {
-  EXPECT_TRUE(choose().is_chosen());
+  choose();
   EXPECT_GT(reads_->per_second(Origin::disk, Codec::none), 0.0);
   EXPECT_EQ(reads_->per_second(Origin::disk, Codec::int4), 0.0);
   EXPECT_FALSE(layers_read_.empty());
   // Nothing to read, nothing known.
   reads_ = std::make_unique<ReadRates>();
   for (PromptSegment& s : prompt_.segments) s.chunk.reset();
-  EXPECT_FALSE(choose().is_chosen());
+  EXPECT_FALSE(choose_by_cost(known(), rules_, 0.15, 0, prompt_).has_value());
 }
 
 // A chunk at the far end of a link of some rate. Reading it would be a transfer.
@@ -266,22 +260,19 @@ TEST_F(AutoRatioTest, TwoChunksBehindALinkAreWaitedForOnce) {
         meta, ChunkSource::RemoteCost{.latency_s = 0.05, .bytes_per_s = 1e6});
   }
   set_rate(kUnlimited);
-  const double load_s = choose().reckoned().load_s;
+  const double load_s = choose().load_s;
   EXPECT_NEAR(load_s, 0.05 + kReadsBeside * static_cast<double>(bytes) * 1e-6, 1e-6);
 }
 
 TEST_F(AutoRatioTest, WhatWasSpentAndWhatPlacingTakesCounts) {
   set_rate(kUnlimited);
-  const double before_s = choose().reckoned().ttft_s;
+  const double before_s = choose().ttft_s;
   start_anew();
-  RatioChoice ratio = RatioChoice::automatic(&times_);
-  ratio.begin_at(0.15);
-  choose_by_cost({reads_.get(), &config_, 0.5}, rules_, prompt_, ratio);
-  EXPECT_NEAR(ratio.reckoned().ttft_s, before_s + 0.5, 1e-9);
+  EXPECT_NEAR(choose(0.15, 0, 0.5).ttft_s, before_s + 0.5, 1e-9);
   start_anew();
-  times_.pace().add_placed(100, 1'000'000);
+  pace_.add_placed(100, 1'000'000);
   // The exact chunk in five layers, and in four what is left of 130 rows without 15 % of 150.
-  EXPECT_NEAR(choose().reckoned().ttft_s, before_s + 10e-6 * (5 * 20 + 4 * (130 - 22.5)), 50e-6);
+  EXPECT_NEAR(choose().ttft_s, before_s + 10e-6 * (5 * 20 + 4 * (130 - 22.5)), 50e-6);
 }
 
 // One device, two codecs: each has the rate that its own layers came at.
@@ -308,23 +299,6 @@ TEST_F(AutoRatioTest, WhatIsStoredSmallerIsLoadedWhereTheOtherIsComputed) {
   set_rate(1e4);
   choose();
   EXPECT_FALSE(prompt_.segments[2].reused());
-}
-
-TEST(RatioChoice, OnlyAnAutomaticOneBeginsElsewhereAndItOnlyRises) {
-  RatioChoice fixed = RatioChoice::fixed(0.3);
-  EXPECT_FALSE(fixed.is_automatic());
-  fixed.begin_at(0.5);
-  EXPECT_EQ(fixed.ratio(), 0.3);
-  RatioChoice automatic = RatioChoice::automatic(nullptr);
-  EXPECT_TRUE(automatic.is_automatic());
-  automatic.begin_at(0.5);
-  EXPECT_EQ(automatic.ratio(), 0.5);
-  EXPECT_FALSE(automatic.is_chosen());
-  automatic.choose(0.4, {});
-  EXPECT_EQ(automatic.ratio(), 0.5);
-  automatic.choose(0.6, {});
-  EXPECT_EQ(automatic.ratio(), 0.6);
-  EXPECT_TRUE(automatic.is_chosen());
 }
 
 }  // namespace

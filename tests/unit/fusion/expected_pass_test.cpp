@@ -18,7 +18,7 @@ class ExpectedPassTest : public test::EngineTest {
                         {SegmentKind::chunk, tokens(12, 3), {}},
                         {SegmentKind::question, tokens(5, 4), {}}};
     request.options.policy = policy;
-    request.options.ratio = RatioChoice::fixed(ratio);
+    request.options.ratio = RatioRequest::fixed(ratio);
     auto fused = fuse(model_, {&store_, true, DType::f32}, request);
     EXPECT_TRUE(fused.is_ok()) << fused.status().message();
     return std::move(*fused);

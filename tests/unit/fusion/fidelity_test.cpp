@@ -35,7 +35,7 @@ class FidelityTest : public test::EngineTest {
   FuseRequest request(uint64_t seed, double ratio, Policy policy = Policy::hkvd) const {
     FuseRequest r;
     r.options.policy = policy;
-    r.options.ratio = RatioChoice::fixed(ratio);
+    r.options.ratio = RatioRequest::fixed(ratio);
     r.segments = {{SegmentKind::chunk, tokens(20, seed), std::nullopt},
                   {SegmentKind::chunk, tokens(24, seed + 1000), std::nullopt},
                   {SegmentKind::question, tokens(6, seed + 2000), std::nullopt}};
@@ -290,7 +290,7 @@ TEST_F(FidelityTest, WhatWaitsIsBounded) {
 
 TEST_F(FidelityTest, TheRatioIsThatWhichKeepsTheTarget) {
   FuseRequest r = request(1, 0);
-  r.options.ratio = RatioChoice::fidelity(0.98, nullptr);
+  r.options.ratio = RatioRequest::fidelity(0.98);
   const double first = 0.6;                                     // of chunks stored alone
   EXPECT_NEAR(fuse(r).info.ratio, share_of(first, 44), 1e-12);  // of 44 reused rows
   for (int i = 0; i < 40; ++i) book_->observe(key(), book_->ratio(key(), 0.98), {25, 25, 0, 0});
@@ -300,11 +300,15 @@ TEST_F(FidelityTest, TheRatioIsThatWhichKeepsTheTarget) {
   EXPECT_NEAR(fused.info.ratio, share_of(now, 44), 1e-12);
   EXPECT_NEAR(static_cast<double>(fused.info.n_rows_selected), share_of(now, 44) * 44, 1);
   // Calibration's word is the least.
-  r.options.ratio.begin_at(0.99);
+  Profile profile;
+  profile.prefixes = {{}};
+  profile.max_kl = 1;
+  profile.table.push_back({0, r.options.metric().code(), false, 0.99, 0, 0, 1.0, 10});
+  r.options.calibration.profile = &profile;
   EXPECT_EQ(fuse(r).info.ratio, 0.99);
   // Another policy is another matter.
   FuseRequest other = request(1, 0, Policy::random);
-  other.options.ratio = RatioChoice::fidelity(0.98, nullptr);
+  other.options.ratio = RatioRequest::fidelity(0.98);
   EXPECT_NEAR(fuse(other).info.ratio, share_of(first, 44), 1e-12);
 }
 

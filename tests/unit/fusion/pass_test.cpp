@@ -6,6 +6,7 @@
 #include "engine/precompute.h"
 #include "support/engine_fixture.h"
 #include "support/fake_store.h"
+#include "support/resolved.h"
 
 namespace blend {
 namespace {
@@ -30,12 +31,13 @@ class PassTest : public test::EngineTest {
   // One pass over all layers, as a batch of one drives it. `between` is called before each layer.
   Fused run(const std::function<void(uint32_t, const Selection&)>& between = {}) {
     Fused out;
-    PromptBuilder builder(*model_, &store_, true, DType::f32, options_);
+    const ResolvedFuse how = test::resolved(options_, n_layers_);
+    PromptBuilder builder(*model_, &store_, true, DType::f32, options_, how);
     prompt_ = std::move(*builder.build(segments_, {}, {}));
-    auto selection = std::move(*Selection::create(model_->backend(), options_, n_layers_));
+    auto selection = std::make_unique<Selection>(model_->backend(), how, options_.deviation);
     EXPECT_TRUE(selection->begin(prompt_).is_ok());
     const Stopwatch clock;
-    Pass pass(model_, prompt_, options_, *selection, clock, out);
+    Pass pass(model_, prompt_, options_, how, *selection, clock, out);
     LayerFeed feed(model_->backend(), n_layers_, clock);
     auto view = feed.subscribe(prompt_, selection->first_stored_layer());
     EXPECT_TRUE(feed.start(kUsualRingDepth).is_ok());
@@ -111,7 +113,7 @@ constexpr float kNothing = 2e-3f;    // what rounding does to K, V and logits he
 constexpr float kSomething = 1e-2f;  // what a wrong row does at least
 
 TEST_F(PassTest, AllRowsComputedAreAFullPrefill) {
-  options_.ratio = RatioChoice::fixed(1.0);
+  options_.ratio = RatioRequest::fixed(1.0);
   const Fused all = run();
   options_.policy = Policy::full;
   const Fused full = run();
@@ -130,7 +132,7 @@ TEST_F(PassTest, AllRowsComputedAreAFullPrefill) {
 }
 
 TEST_F(PassTest, RowsAreFreshUpToTheCheckLayerAndStoredBehindItUnlessTheyGoOn) {
-  options_.ratio = RatioChoice::fixed(0.2);  // of 21: 5 rows
+  options_.ratio = RatioRequest::fixed(0.2);  // of 21: 5 rows
   Fused fused = run();
   ASSERT_EQ(fused.selected.size(), 5u);
   for (uint32_t layer = 0; layer < n_layers_; ++layer) {
@@ -181,7 +183,7 @@ TEST_F(PassTest, WhatIsComputedShrinksAtTheCheckLayersAndTheAccountSaysSo) {
 // The rows of x must be those of the active rows, whatever was dropped before.
 TEST_F(PassTest, TheLastRowIsThatOfThePromptWhateverWasDropped) {
   options_.policy = Policy::random;
-  options_.ratio = RatioChoice::fixed(0.3);
+  options_.ratio = RatioRequest::fixed(0.3);
   const Fused before = run();
   options_.check_layers = {{0, 0.3}, {1, 0.3}};
   const Fused again = run();
@@ -192,13 +194,14 @@ TEST_F(PassTest, TheLastRowIsThatOfThePromptWhateverWasDropped) {
 
 TEST_F(PassTest, ACancelledPassStopsInItsLayer) {
   CancelToken cancel;
-  PromptBuilder builder(*model_, &store_, true, DType::f32, options_);
+  const ResolvedFuse how = test::resolved(options_, n_layers_);
+  PromptBuilder builder(*model_, &store_, true, DType::f32, options_, how);
   prompt_ = std::move(*builder.build(segments_, {}, {}));
-  auto selection = std::move(*Selection::create(model_->backend(), options_, n_layers_));
+  auto selection = std::make_unique<Selection>(model_->backend(), how, options_.deviation);
   ASSERT_TRUE(selection->begin(prompt_).is_ok());
   const Stopwatch clock;
   Fused out;
-  Pass pass(model_, prompt_, options_, *selection, clock, out);
+  Pass pass(model_, prompt_, options_, how, *selection, clock, out);
   LayerFeed feed(model_->backend(), n_layers_, clock);
   auto view = feed.subscribe(prompt_, selection->first_stored_layer());
   ASSERT_TRUE(feed.start(kUsualRingDepth).is_ok());

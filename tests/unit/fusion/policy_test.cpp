@@ -152,10 +152,9 @@ TEST_F(PolicyTest, AttentionTakesWhatTheQuestionAttendsToAndReadsNothingElse) {
 // Two terms that ask at other layers would need two answers.
 TEST_F(PolicyTest, AUnionAsksOnce) {
   FuseOptions options;
-  options.policy = Policy::combined;
   const auto code = [&](std::vector<PolicyTerm> terms) {
     options.terms = std::move(terms);
-    return make_selection_policy(options).status().code();
+    return make_selection_policy(Policy::combined, options).status().code();
   };
   EXPECT_EQ(code({{Policy::attention, 1}, {Policy::first_k, 1}}), BLEND_OK);
   EXPECT_EQ(code({{Policy::probe, 1}, {Policy::cascade, 1}}), BLEND_OK);
@@ -163,7 +162,7 @@ TEST_F(PolicyTest, AUnionAsksOnce) {
   EXPECT_EQ(code({{Policy::cascade, 1}, {Policy::attention, 1}}), BLEND_E_INVALID_ARGUMENT);
   EXPECT_EQ(code({{Policy::attention, 1}, {Policy::hkvd, 1}}), BLEND_E_INVALID_ARGUMENT);
   ASSERT_EQ(code({{Policy::random, 1}, {Policy::attention, 1}}), BLEND_OK);
-  EXPECT_EQ((*make_selection_policy(options))->needs().asks, Asks::middle);
+  EXPECT_EQ((*make_selection_policy(Policy::combined, options))->needs().asks, Asks::middle);
 }
 
 TEST_F(PolicyTest, UnionSplitsTheBudgetByTheShares) {
@@ -198,10 +197,10 @@ TEST(PolicyRegistry, EveryRowIsMadeAsItSays) {
     ASSERT_EQ(*made != nullptr, e.ranks);
     EXPECT_TRUE(!e.ranks || (*made)->needs() == e.needs);
     FuseOptions options;
-    options.policy = Policy::combined;
     options.terms = {{e.policy, 1}};
     options.score = settings.score;
-    EXPECT_EQ(make_selection_policy(options).is_ok(), e.has(policy_table::kJoins));
+    EXPECT_EQ(make_selection_policy(Policy::combined, options).is_ok(),
+              e.has(policy_table::kJoins));
   }
   EXPECT_EQ(find_policy(0), nullptr);
   EXPECT_EQ(find_policy(kLastPolicy + 1), nullptr);
@@ -230,9 +229,7 @@ TEST(PolicyRegistry, TheDocumentationNamesEveryPolicyAndNoOther) {
 
 TEST_F(PolicyTest, FullAndReuseAreNoPolicies) {
   for (const Policy policy : {Policy::full, Policy::reuse}) {
-    FuseOptions options;
-    options.policy = policy;
-    auto made = make_selection_policy(options);
+    auto made = make_selection_policy(policy, {});
     ASSERT_TRUE(made.is_ok());
     EXPECT_EQ(*made, nullptr);
   }

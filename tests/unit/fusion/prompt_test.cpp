@@ -3,6 +3,7 @@
 #include "engine/precompute.h"
 #include "support/engine_fixture.h"
 #include "support/fake_store.h"
+#include "support/resolved.h"
 
 namespace blend {
 namespace {
@@ -18,7 +19,8 @@ class PromptTest : public EngineTest {
   Segment question(std::vector<int32_t> t) { return {SegmentKind::question, std::move(t), {}}; }
 
   Result<Prompt> build(const std::vector<Segment>& segments) {
-    builder_ = std::make_unique<PromptBuilder>(*model_, &store_, true, DType::f32, options_);
+    builder_ = std::make_unique<PromptBuilder>(*model_, &store_, true, DType::f32, options_,
+                                               test::resolved(options_, model_->config().n_layers));
     return builder_->build(segments, {}, {});
   }
 

@@ -1,7 +1,9 @@
 #include "fusion/selection.h"
 
+#include "fusion/auto_ratio.h"
 #include "fusion/stored_rows.h"
 #include "support/hand_prompt.h"
+#include "support/resolved.h"
 
 namespace blend {
 namespace {
@@ -20,14 +22,17 @@ class SelectionTest : public test::HandPrompt {
     add_stored(4);
     add_computed(SegmentKind::question, 2);
   }
+  std::unique_ptr<Selection> create(uint32_t n_layers = kLayers) {
+    return std::make_unique<Selection>(*backend_, test::resolved(options_, n_layers),
+                                       options_.deviation);
+  }
   std::unique_ptr<Selection> begin() {
-    auto made = Selection::create(*backend_, options_, kLayers);
-    EXPECT_TRUE(made.is_ok()) << made.status().message();
-    EXPECT_TRUE((*made)->begin(prompt_).is_ok());
-    return std::move(*made);
+    auto made = create();
+    EXPECT_TRUE(made->begin(prompt_).is_ok());
+    return made;
   }
   int32_t refusal(uint32_t n_layers = kLayers) {
-    return Selection::create(*backend_, options_, n_layers).status().code();
+    return resolve({{}, options_, {}}, {.n_layers = n_layers}).status().code();
   }
   // Measures and chooses at `layer`, where each active row's fresh K and V lie `distance[row]`
   // above the stored ones.
@@ -49,6 +54,15 @@ class SelectionTest : public test::HandPrompt {
     return out;
   }
 
+  // The host wants the maps of a profile that was fitted at this check layer, come what may.
+  void insist_on_drift(uint32_t check_layer) {
+    profile_.prefixes = {{}};
+    profile_.check_layer = check_layer;
+    options_.calibration.profile = &profile_;
+    options_.calibration.correction = DriftUse::on;
+  }
+
+  Profile profile_;
   static constexpr uint32_t kAlways[] = {0, 1, 10, 15, 16};
   FuseOptions options_;
 };
@@ -68,7 +82,7 @@ TEST_F(SelectionTest, BeforeTheCheckLayerAllButExactRowsAreComputed) {
 }
 
 TEST_F(SelectionTest, TheRowsThatDeviateMostGoOn) {
-  options_.ratio = RatioChoice::fixed(0.25);  // of 12: 3 rows
+  options_.ratio = RatioRequest::fixed(0.25);  // of 12: 3 rows
   const auto s = begin();
   std::vector<float> distance(prompt_.n_rows(), 1.0f);
   distance[6] = 5;
@@ -102,12 +116,12 @@ TEST_F(SelectionTest, EachCheckLayerChoosesAmongWhatTheOneBeforeLetThrough) {
   ASSERT_TRUE(choose(*s, 3, std::vector<float>(prompt_.n_rows(), 0.0f)).is_ok());
   EXPECT_EQ(s->selected(), (RowList{8, 9, 11}));
   EXPECT_EQ(s->deviation(), seen) << "as the first check layer saw it";
-  EXPECT_NEAR(s->mean_ratio(), (2 * 0.5 + 1 * 0.25) / 3, 1e-12);
+  EXPECT_NEAR(test::resolved(options_, kLayers).mean_ratio(), (2 * 0.5 + 1 * 0.25) / 3, 1e-12);
 }
 
 TEST_F(SelectionTest, APolicyThatMeasuresNothingChoosesBeforeLayer0) {
   options_.policy = Policy::first_k;
-  options_.ratio = RatioChoice::fixed(0.25);
+  options_.ratio = RatioRequest::fixed(0.25);
   const auto s = begin();
   EXPECT_EQ(s->selected(), (RowList{4, 5, 11}));
   EXPECT_EQ(s->active(), (RowList{0, 1, 4, 5, 10, 11, 15, 16}));
@@ -170,18 +184,17 @@ TEST_F(SelectionTest, ItBeginsAnewWithTheRowsThatAreThen) {
 
 TEST_F(SelectionTest, TheQuestionsPolicyWantsAQuestion) {
   options_.policy = Policy::question;
-  auto made = Selection::create(*backend_, options_, kLayers);
-  ASSERT_TRUE(made.is_ok());
-  EXPECT_TRUE((*made)->needs().question_attention);
-  EXPECT_TRUE((*made)->begin(prompt_).is_ok());
+  const auto made = create();
+  EXPECT_TRUE(made->needs().question_attention);
+  EXPECT_TRUE(made->begin(prompt_).is_ok());
   prompt_.segments.back().kind = SegmentKind::text;
-  EXPECT_EQ((*made)->begin(prompt_).code(), BLEND_E_INVALID_ARGUMENT);
+  EXPECT_EQ(made->begin(prompt_).code(), BLEND_E_INVALID_ARGUMENT);
 }
 
 // Attention that is larger for later rows.
 TEST_F(SelectionTest, AttentionIsAskedForThroughTheMiddleLayersBeforeAnyRowIsChosen) {
   options_.policy = Policy::attention;
-  options_.ratio = RatioChoice::fixed(0.25);  // of 12: 3 rows
+  options_.ratio = RatioRequest::fixed(0.25);  // of 12: 3 rows
   const auto s = begin();
   EXPECT_TRUE(s->probes());
   EXPECT_EQ(s->asked().first, 0u);
@@ -202,19 +215,19 @@ TEST_F(SelectionTest, AttentionIsAskedForThroughTheMiddleLayersBeforeAnyRowIsCho
 TEST_F(SelectionTest, NobodyIsAskedWhereTheAnswerChangesNothing) {
   for (const Policy policy : {Policy::attention, Policy::probe}) {
     options_.policy = policy;
-    options_.ratio = RatioChoice::fixed(0);
+    options_.ratio = RatioRequest::fixed(0);
     auto s = begin();
     EXPECT_FALSE(s->probes());
     EXPECT_TRUE(s->selected().empty());
     EXPECT_EQ(s->active(), RowList(std::begin(kAlways), std::end(kAlways)));
-    options_.ratio = RatioChoice::fixed(0.8);  // of 12: 10 rows, all candidates
+    options_.ratio = RatioRequest::fixed(0.8);  // of 12: 10 rows, all candidates
     s = begin();
     EXPECT_FALSE(s->probes());
     EXPECT_EQ(s->selected(), (RowList{4, 5, 6, 7, 8, 9, 11, 12, 13, 14}));
     // A host whose calls must not depend on it is asked all the same.
     ASSERT_TRUE(s->begin(prompt_, Selection::Asking::always).is_ok());
     EXPECT_TRUE(s->probes());
-    options_.ratio = RatioChoice::fixed(0.7);  // 9 rows
+    options_.ratio = RatioRequest::fixed(0.7);  // 9 rows
     EXPECT_TRUE(begin()->probes());
     options_.check_layers = {{0, 0.9}, {2, 0.5}};  // all at first, and then some of them
     EXPECT_TRUE(begin()->probes());
@@ -232,11 +245,12 @@ TEST_F(SelectionTest, AttentionWantsAQuestionTwoLayersAndNoCorrection) {
   DriftMaps maps;
   maps.kv_dim = kKvDim;
   maps.first_layer = 3;
-  options_.drift = *Drift::load(*backend_, maps);
+  options_.calibration.drift = *Drift::load(*backend_, maps);
   EXPECT_FALSE(begin()->corrects()) << "what it reads is read as it is stored";
-  options_.drift_required = true;
+  insist_on_drift(0);
   EXPECT_EQ(refusal(), BLEND_E_INVALID_ARGUMENT);
-  options_.drift_required = false;
+  options_.calibration.profile = nullptr;
+  options_.calibration.correction = DriftUse::automatic;
   const auto s = begin();
   prompt_.segments.back().kind = SegmentKind::text;
   EXPECT_EQ(s->begin(prompt_).code(), BLEND_E_INVALID_ARGUMENT);
@@ -252,20 +266,23 @@ TEST_F(SelectionTest, TheControllerRaisesTheOneRatioButNotAScheduleOfTheHosts) {
   config.n_heads = config.n_kv_heads = 1;
   config.head_dim = kKvDim;
   config.d_ff = 64;
-  const KnownCosts known{&fast, &config, 0};
+  Pace pace;
+  const KnownCosts known{&fast, &config, 0, {&times, &pace}};
+  const auto chosen = [&] {
+    return choose_ratio(test::resolved(options_, kLayers), options_.ratio, known, prompt_);
+  };
   // Most of what computing all rows takes.
-  options_.ratio = RatioChoice::automatic(&times, 0.8e-3 * prompt_.n_rows());
-  options_.ratio.begin_at(0.1);
-  auto s = std::move(*Selection::create(*backend_, options_, kLayers));
-  s->choose_ratio(known, prompt_);
-  EXPECT_TRUE(s->ratio().is_chosen());
-  EXPECT_GT(s->mean_ratio(), 0.1);
-  EXPECT_EQ(s->schedule().front().ratio, s->mean_ratio());
+  options_.ratio = RatioRequest::automatic(0.8e-3 * prompt_.n_rows());
+  options_.ratio.begin = 0.1;
+  const ResolvedFuse raised = chosen();
+  EXPECT_TRUE(raised.choice.has_value());
+  EXPECT_EQ(raised.ratio, 0.1) << "where it began";
+  EXPECT_GT(raised.mean_ratio(), 0.1);
+  EXPECT_EQ(raised.schedule.front().ratio, raised.mean_ratio());
   options_.check_layers = {{1, 0.3}};
-  s = std::move(*Selection::create(*backend_, options_, kLayers));
-  s->choose_ratio(known, prompt_);
-  EXPECT_FALSE(s->ratio().is_chosen());
-  EXPECT_DOUBLE_EQ(s->mean_ratio(), 0.3);
+  const ResolvedFuse own = chosen();
+  EXPECT_FALSE(own.choice.has_value());
+  EXPECT_DOUBLE_EQ(own.mean_ratio(), 0.3);
 }
 
 TEST_F(SelectionTest, DriftMapsBelongToTheirOwnCheckLayer) {
@@ -274,7 +291,7 @@ TEST_F(SelectionTest, DriftMapsBelongToTheirOwnCheckLayer) {
   maps.first_layer = 3;
   auto drift = Drift::load(*backend_, maps);
   ASSERT_TRUE(drift.is_ok());
-  options_.drift = *drift;
+  options_.calibration.drift = *drift;
   EXPECT_FALSE(begin()->corrects()) << "it checks at layer 1";
   options_.check_layer = 2;
   EXPECT_TRUE(begin()->corrects());
@@ -286,7 +303,7 @@ TEST_F(SelectionTest, DriftMapsBelongToTheirOwnCheckLayer) {
   EXPECT_EQ(measured->first_stored_layer(), 2u);
   options_.check_layers = {{1, 0.25}};
   EXPECT_EQ(begin()->first_stored_layer(), 2u);
-  options_.drift_required = true;
+  insist_on_drift(1);
   EXPECT_EQ(refusal(), BLEND_E_INVALID_ARGUMENT);
 }
 
@@ -307,12 +324,11 @@ TEST_F(SelectionTest, OptionsThatDoNotGoTogetherAreRefused) {
 TEST_F(SelectionTest, AModelOfOneLayerChoosesNothing) {
   for (const uint32_t layer : {0u, 1u, 7u}) {
     options_.check_layer = layer;
-    auto s = Selection::create(*backend_, options_, 1);
-    ASSERT_TRUE(s.is_ok());
-    ASSERT_TRUE((*s)->begin(prompt_).is_ok());
-    EXPECT_FALSE((*s)->chooses_at(0));
-    EXPECT_EQ((*s)->active().size(), 15u);
-    EXPECT_EQ((*s)->decided_upto(), 0u);
+    const auto s = create(1);
+    ASSERT_TRUE(s->begin(prompt_).is_ok());
+    EXPECT_FALSE(s->chooses_at(0));
+    EXPECT_EQ(s->active().size(), 15u);
+    EXPECT_EQ(s->decided_upto(), 0u);
   }
 }
 

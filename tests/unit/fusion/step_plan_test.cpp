@@ -29,24 +29,31 @@ class StepPlanTest : public test::EngineTest {
     full_ = prefill(all_);
     kv_dim_ = model_->config().kv_dim();
     n_layers_ = model_->config().n_layers;
-    options_.ratio = RatioChoice::fixed(0.2);  // of 21: 5 rows
+    options_.ratio = RatioRequest::fixed(0.2);  // of 21: 5 rows
     target_.assign(2 * size_t{kRows} * kv_dim_, kUntouched);
   }
   std::shared_ptr<const ChunkRecord> prefill(const std::vector<int32_t>& tokens) {
     return *precompute_chunk(*model_, {}, describe_chunk(*model_, DType::f32, {}, "", tokens), {});
   }
+  Result<FuseJob> job(const CancelToken* cancel = nullptr) {
+    FuseJob out{{segments_, options_, {cancel, {}}}, {}, {}};
+    BLEND_ASSIGN(out.fuse, resolve(out.request, {.n_layers = n_layers_, .steps = true}));
+    return out;
+  }
   std::unique_ptr<StepPlan> create() {
     StoreAccess access;
     access.store = store_.get();
     access.kv_dtype = DType::f32;
-    auto plan = StepPlan::create(model_, store_, access, {segments_, options_, {}});
+    auto plan = StepPlan::create(model_, store_, access, *job());
     EXPECT_TRUE(plan.is_ok()) << plan.status().message();
     return plan.is_ok() ? std::move(*plan) : nullptr;
   }
   int32_t refusal() {
     StoreAccess access;
     access.store = store_.get();
-    return StepPlan::create(model_, store_, access, {segments_, options_, {}}).status().code();
+    auto resolved = job();
+    if (!resolved.is_ok()) return resolved.status().code();
+    return StepPlan::create(model_, store_, access, *resolved).status().code();
   }
   HostKv view(float* k, float* v) const {
     const ModelConfig& c = model_->config();
@@ -113,7 +120,7 @@ TEST_F(StepPlanTest, ChoosesTheRowsThatTheEngineDoes) {
   StoreAccess access;
   access.store = store_.get();
   access.kv_dtype = DType::f32;
-  auto fused = fuse(model_, access, {segments_, options_, {}});
+  auto fused = fuse(model_, access, FuseRequest{segments_, options_, {}});
   ASSERT_TRUE(fused.is_ok()) << fused.status().message();
   const auto plan = create();
   ASSERT_NE(plan, nullptr);
@@ -211,7 +218,7 @@ TEST_F(StepPlanTest, ACancelledWaitMayBeRepeated) {
   StoreAccess access;
   access.store = store_.get();
   access.kv_dtype = DType::f32;
-  auto plan = StepPlan::create(model_, store_, access, {segments_, options_, {&cancel, {}}});
+  auto plan = StepPlan::create(model_, store_, access, *job(&cancel));
   ASSERT_TRUE(plan.is_ok());
   ASSERT_TRUE((*plan)->fetch(0, target()).is_ok());
   ASSERT_TRUE((*plan)->synchronize(0).is_ok());

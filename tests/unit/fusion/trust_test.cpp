@@ -1,6 +1,7 @@
 #include "fusion/trust.h"
 
 #include "support/engine_fixture.h"
+#include "support/resolved.h"
 
 namespace blend {
 namespace {
@@ -29,19 +30,21 @@ Profile example() {
 FuseOptions measured(double ratio) {
   FuseOptions o;
   o.check_layer = 2;
-  o.ratio = RatioChoice::fixed(ratio);
+  o.ratio = RatioRequest::fixed(ratio);
   return o;
 }
 
 class TrustTest : public ::testing::Test {
  protected:
-  Status apply(FuseOptions& options) {
-    Calibration c;
-    c.profile = &profile_;
-    c.drift = drift_;
-    c.correction = correction_;
-    c.on_untrusted = on_untrusted_;
-    return apply_calibration(c, options);
+  Result<ResolvedFuse> apply(FuseOptions options) {
+    options.calibration = {&profile_, drift_, {}, correction_, on_untrusted_};
+    return resolve({{}, options, {}}, {.n_layers = 4});
+  }
+  // That of options that go together.
+  Trust trust(const FuseOptions& options) {
+    auto fuse = apply(options);
+    EXPECT_TRUE(fuse.is_ok()) << fuse.status().message();
+    return fuse->trust;
   }
 
   Profile profile_ = example();
@@ -53,16 +56,16 @@ class TrustTest : public ::testing::Test {
 };
 
 TEST_F(TrustTest, AProfileVouchesForWhatItMeasuredFromTheRatioOnThatKeepsTheLimits) {
-  EXPECT_EQ(trust_in(profile_, measured(0.2)), Trust::vouched);
-  EXPECT_EQ(trust_in(profile_, measured(0.9)), Trust::vouched);
-  EXPECT_EQ(trust_in(profile_, measured(0.19)), Trust::doubted);
+  EXPECT_EQ(trust(measured(0.2)), Trust::vouched);
+  EXPECT_EQ(trust(measured(0.9)), Trust::vouched);
+  EXPECT_EQ(trust(measured(0.19)), Trust::doubted);
 }
 
 TEST_F(TrustTest, AProfileDoubtsWhatItDidNotMeasure) {
   const auto doubts = [&](auto change) {
     FuseOptions o = measured(0.9);
     change(o);
-    return trust_in(profile_, o) == Trust::doubted;
+    return trust(o) == Trust::doubted;
   };
   EXPECT_TRUE(doubts([](FuseOptions& o) { o.policy = Policy::random; }));
   EXPECT_TRUE(doubts([](FuseOptions& o) { o.policy = Policy::reuse; }));
@@ -77,31 +80,28 @@ TEST_F(TrustTest, AProfileDoubtsWhatItDidNotMeasure) {
   EXPECT_FALSE(doubts([](FuseOptions&) {}));
   FuseOptions full = measured(0);
   full.policy = Policy::full;
-  EXPECT_EQ(trust_in(profile_, full), Trust::unknown) << "nothing is approximated";
+  EXPECT_EQ(trust(full), Trust::unknown) << "nothing is approximated";
 }
 
 TEST_F(TrustTest, AnAutomaticRatioBeginsAtTheLeastThatKeepsTheLimits) {
   FuseOptions o = measured(0);
-  o.ratio = RatioChoice::automatic(nullptr);
-  ASSERT_TRUE(apply(o).is_ok());
-  EXPECT_EQ(o.ratio.ratio(), 0.2);
-  EXPECT_EQ(o.trust, Trust::vouched);
+  o.ratio = RatioRequest::automatic();
+  const ResolvedFuse kept = *apply(o);
+  EXPECT_EQ(kept.ratio, 0.2);
+  EXPECT_EQ(kept.schedule.front().ratio, 0.2);
+  EXPECT_EQ(kept.trust, Trust::vouched);
+  EXPECT_EQ(at_ratio(kept, 0.1).ratio, 0.2) << "never less";
+  EXPECT_EQ(at_ratio(kept, 0.6).schedule.front().ratio, 0.6);
   // Measured, but no ratio kept them: all rows, and in doubt all the same.
-  o = measured(0);
-  o.ratio = RatioChoice::automatic(nullptr);
   o.chunk_prefix = {260};
-  ASSERT_TRUE(apply(o).is_ok());
-  EXPECT_EQ(o.ratio.ratio(), 1.0);
-  EXPECT_EQ(o.trust, Trust::doubted);
+  EXPECT_EQ(apply(o)->ratio, 1.0);
+  EXPECT_EQ(apply(o)->trust, Trust::doubted);
   // Not measured: the default.
   o = measured(0);
-  o.ratio = RatioChoice::automatic(nullptr);
+  o.ratio = RatioRequest::automatic();
   o.check_layer = 1;
-  ASSERT_TRUE(apply(o).is_ok());
-  EXPECT_EQ(o.ratio.ratio(), RatioChoice().ratio());
-  FuseOptions fixed = measured(0.1);
-  ASSERT_TRUE(apply(fixed).is_ok());
-  EXPECT_EQ(fixed.ratio.ratio(), 0.1) << "the host's word stands";
+  EXPECT_EQ(apply(o)->ratio, kPaperRatio);
+  EXPECT_EQ(apply(measured(0.1))->ratio, 0.1) << "the host's word stands";
 }
 
 TEST_F(TrustTest, DriftMapsAreUsedAsTheProfileSaysOrTheHost) {
@@ -109,40 +109,33 @@ TEST_F(TrustTest, DriftMapsAreUsedAsTheProfileSaysOrTheHost) {
   maps.kv_dim = 4;
   maps.first_layer = 3;
   drift_ = *Drift::load(*backend_, maps);
-  FuseOptions o = measured(0.1);
-  ASSERT_TRUE(apply(o).is_ok());
-  EXPECT_EQ(o.drift, nullptr) << "the profile did not choose them";
+  const FuseOptions o = measured(0.1);
+  EXPECT_EQ(apply(o)->drift, nullptr) << "the profile did not choose them";
   profile_.corrected = true;
-  ASSERT_TRUE(apply(o).is_ok());
-  EXPECT_EQ(o.drift, drift_);
-  EXPECT_FALSE(o.drift_required);
-  EXPECT_EQ(o.trust, Trust::vouched) << "corrected, 0.05 is enough";
-  o = measured(0.1);
+  EXPECT_EQ(apply(o)->drift, drift_);
+  EXPECT_EQ(apply(o)->trust, Trust::vouched) << "corrected, 0.05 is enough";
   correction_ = DriftUse::off;
-  ASSERT_TRUE(apply(o).is_ok());
-  EXPECT_EQ(o.drift, nullptr);
-  EXPECT_EQ(o.trust, Trust::doubted);
+  EXPECT_EQ(apply(o)->drift, nullptr);
+  EXPECT_EQ(apply(o)->trust, Trust::doubted);
   profile_.corrected = false;
   correction_ = DriftUse::on;
-  ASSERT_TRUE(apply(o).is_ok());
-  EXPECT_EQ(o.drift, drift_);
-  EXPECT_TRUE(o.drift_required);
+  EXPECT_EQ(apply(o)->drift, drift_);
   // They are of another check layer, and of another chunk prefix.
-  o = measured(0.1);
-  o.check_layer = 1;
-  EXPECT_EQ(apply(o).code(), BLEND_E_INVALID_ARGUMENT);
-  o = measured(0.1);
-  o.chunk_prefix = {260};
-  EXPECT_EQ(apply(o).code(), BLEND_E_INVALID_ARGUMENT);
+  FuseOptions other = o;
+  other.check_layer = 1;
+  EXPECT_EQ(apply(other).status().code(), BLEND_E_INVALID_ARGUMENT);
+  other = o;
+  other.chunk_prefix = {260};
+  EXPECT_EQ(apply(other).status().code(), BLEND_E_INVALID_ARGUMENT);
   correction_ = DriftUse::automatic;
   profile_.corrected = true;
-  ASSERT_TRUE(apply(o).is_ok());
-  EXPECT_EQ(o.drift, nullptr);
+  EXPECT_EQ(apply(other)->drift, nullptr);
   drift_ = nullptr;
   correction_ = DriftUse::on;
-  o = measured(0.1);
-  EXPECT_EQ(apply(o).code(), BLEND_E_INVALID_ARGUMENT) << "there are none";
-  EXPECT_EQ(apply_calibration({.correction = DriftUse::on}, o).code(), BLEND_E_INVALID_ARGUMENT)
+  EXPECT_EQ(apply(o).status().code(), BLEND_E_INVALID_ARGUMENT) << "there are none";
+  FuseOptions alone = o;
+  alone.calibration.correction = DriftUse::on;
+  EXPECT_EQ(resolve({{}, alone, {}}, {.n_layers = 4}).status().code(), BLEND_E_INVALID_ARGUMENT)
       << "nor a profile";
 }
 
@@ -150,28 +143,25 @@ TEST_F(TrustTest, WhatIsInDoubtBecomesAFullPrefillWhereThatIsAskedFor) {
   on_untrusted_ = OnUntrusted::full;
   FuseOptions o = measured(0.1);
   o.check_layers = {{2, 0.1}};
-  ASSERT_TRUE(apply(o).is_ok());
-  EXPECT_EQ(o.policy, Policy::full);
-  EXPECT_TRUE(o.check_layers.empty()) << "full prefill has none, and refuses them";
-  EXPECT_EQ(o.trust, Trust::unknown);
+  const ResolvedFuse full = *apply(o);
+  EXPECT_EQ(full.policy, Policy::full);
+  EXPECT_TRUE(full.schedule.empty()) << "full prefill has none, and refuses them";
+  EXPECT_EQ(full.trust, Trust::unknown);
   o = measured(0.1);
   o.policy = Policy::combined;
   o.terms = {{Policy::hkvd, 1}};
-  ASSERT_TRUE(apply(o).is_ok());
-  EXPECT_TRUE(o.terms.empty());
-  o = measured(0.2);
-  ASSERT_TRUE(apply(o).is_ok());
-  EXPECT_EQ(o.policy, Policy::hkvd);
+  EXPECT_EQ(apply(o)->ranking, nullptr);
+  EXPECT_EQ(apply(measured(0.2))->policy, Policy::hkvd);
   // Without a profile there is no doubt, only nothing known.
   o = measured(0.1);
-  ASSERT_TRUE(apply_calibration({.on_untrusted = OnUntrusted::full}, o).is_ok());
-  EXPECT_EQ(o.policy, Policy::hkvd);
+  o.calibration.on_untrusted = OnUntrusted::full;
+  EXPECT_EQ(test::resolved(o, 4).policy, Policy::hkvd);
 }
 
 TEST_F(TrustTest, OrAnErrorThatNamesWhatIsNotKept) {
   on_untrusted_ = OnUntrusted::fail;
-  const auto refusal = [&](FuseOptions o) {
-    const Status status = apply(o);
+  const auto refusal = [&](const FuseOptions& o) {
+    const Status status = apply(o).status();
     EXPECT_EQ(status.code(), BLEND_E_UNTRUSTED);
     return status.message();
   };
@@ -191,8 +181,7 @@ TEST_F(TrustTest, OrAnErrorThatNamesWhatIsNotKept) {
   for (const std::string& message : {low, never, other}) {
     EXPECT_TRUE(has(message, "BLEND_ON_UNTRUSTED_FULL")) << message;
   }
-  FuseOptions kept = measured(0.2);
-  EXPECT_TRUE(apply(kept).is_ok());
+  EXPECT_TRUE(apply(measured(0.2)).is_ok());
 }
 
 TEST(TrustFlags, SayWhatTheAccountShows) {
