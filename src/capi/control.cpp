@@ -62,7 +62,9 @@ Result<std::vector<blend::Storage>> read_storages(const blend_storage* storages,
   return out;
 }
 
-Result<blend::FuseShape> advised_shape(const blend_advise_options& o, const blend::Model& model) {
+Result<blend::AdvisedPrompt> advised_prompt(const blend_advise_options& o,
+                                            const blend_machine& machine) {
+  const blend::Model& model = *machine.model;
   const blend::ModelConfig& c = model.config();
   BLEND_RETURN_IF_ERROR(check_ratio(o.ratio));
   if (o.check_layer >= c.n_layers) {
@@ -80,21 +82,21 @@ Result<blend::FuseShape> advised_shape(const blend_advise_options& o, const blen
   blend_store as_stored;
   as_stored.kv_dtype = o.kv_dtype;
   const blend::DType dtype = blend::capi::resolve_kv_dtype(as_stored, model);
-  blend::FuseShape shape;
-  shape.n_rows = shape.n_reused = shape.n_candidates = o.n_tokens;
-  shape.n_layers = c.n_layers;
-  shape.n_check_layers = o.check_layer;
+  blend::AdvisedPrompt out;
+  out.config = &c;
+  out.machine = {&machine.profile.prefill(), &machine.pace};
+  out.n_tokens = o.n_tokens;
+  out.check_layer = o.check_layer;
   BLEND_ASSIGN(const std::optional<blend::Codec> codec, blend::capi::read_codec(o.codec));
   const uint64_t chunk =
       std::min<uint64_t>(o.n_tokens, o.chunk_tokens == 0 ? kUsualChunk : o.chunk_tokens);
   const blend::ChunkShape stored{c.n_layers, static_cast<uint32_t>(chunk), c.kv_dim(), dtype,
                                  c.head_dim};
-  const double token_bytes =
+  out.chunk_tokens = chunk;
+  out.token_bytes =
       static_cast<double>(blend::longest_layer(codec.value_or(blend::Codec::none), stored)) /
       static_cast<double>(chunk);
-  shape.load_bytes = static_cast<uint64_t>(token_bytes * static_cast<double>(o.n_tokens) *
-                                           (c.n_layers - o.check_layer));
-  return shape;
+  return out;
 }
 
 }  // namespace
@@ -190,11 +192,10 @@ int32_t blend_machine_advise(const blend_machine* machine, const blend_storage* 
     BLEND_REQUIRE(advice);
     blend_advise_options o = default_advise_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
-    BLEND_ASSIGN(const blend::FuseShape shape, advised_shape(o, *machine->model));
+    BLEND_ASSIGN(const blend::AdvisedPrompt prompt, advised_prompt(o, *machine));
     BLEND_ASSIGN(const std::vector<blend::Storage> list, read_storages(storages, n_storages));
     BLEND_RETURN_IF_ERROR(blend::capi::check_elements(advice, n_storages, "advice"));
-    const double prefill_s = machine->profile.prefill().seconds(shape.n_rows);
-    const blend::Advice advised = blend::advise(shape, o.ratio, prefill_s, list);
+    const blend::Advice advised = blend::advise(prompt, o.ratio, list);
     for (size_t i = 0; i < n_storages; ++i) {
       const blend::StorageAdvice& a = advised.storages[i];
       blend_advice values{};
@@ -206,7 +207,7 @@ int32_t blend_machine_advise(const blend_machine* machine, const blend_storage* 
       values.hidden_ratio = a.hidden_ratio;
       values.ratio = a.ratio;
       values.cost_per_hour = a.cost_per_hour;
-      values.load_bytes = shape.load_bytes;
+      values.load_bytes = prompt.load_bytes();
       BLEND_RETURN_IF_ERROR(blend::capi::write_struct(blend::capi::element(advice, i), values));
     }
     return Status::ok();

@@ -3,21 +3,66 @@
 #include <algorithm>
 
 namespace blend {
+namespace {
 
-Advice advise(const FuseShape& shape, double ratio, double prefill_s,
-              std::span<const Storage> storages) {
+// Chunks beyond so many are reckoned together: to choose among more takes long and gains nothing.
+constexpr uint64_t kMostParts = 32;
+constexpr double kRounding = 1 + 1e-9;
+
+PassQuestion question_of(const AdvisedPrompt& p, const Storage& storage) {
+  PassQuestion q;
+  q.config = p.config;
+  q.machine = p.machine;
+  q.rules = {[check = p.check_layer](double ratio) {
+               return Schedule{{check, ratio}};
+             },
+             {},
+             p.check_layer};
+  q.n_rows = p.n_tokens;
+  const uint64_t n_chunks = (p.n_tokens + p.chunk_tokens - 1) / p.chunk_tokens;
+  const uint64_t together = (n_chunks + kMostParts - 1) / kMostParts;
+  for (uint64_t first = 0; first < p.n_tokens; first += together * p.chunk_tokens) {
+    StoredPart& part = q.parts.emplace_back();
+    part.n_rows = std::min(together * p.chunk_tokens, p.n_tokens - first);
+    part.counts = part.known = true;
+    part.layer_s =
+        kReadsBeside * static_cast<double>(part.n_rows) * p.token_bytes / storage.bytes_per_s;
+    part.latency_s = storage.latency_s;
+  }
+  return q;
+}
+
+StorageAdvice advise_for(const AdvisedPrompt& p, double ratio, const Storage& storage) {
+  PassQuestion question = question_of(p, storage);
+  const PassModel loaded(question);
+  const PassCost cost = loaded.cost(ratio);
+  StorageAdvice out;
+  out.load_s = cost.load_s;
+  out.total_s = cost.seconds;
+  out.hidden_ratio = loaded.largest_ratio(0, kRounding * loaded.cost(0).seconds, 1);
+  out.cost_per_hour = static_cast<double>(p.load_bytes()) * 1e-9 * storage.cost_per_gb_hour;
+  double first_layer_s = 0;
+  for (const StoredPart& part : question.parts) first_layer_s += part.layer_s;
+  out.hides = cost.seconds <= kRounding * (cost.compute_s + first_layer_s);
+  // It knows what loading takes, so it chooses.
+  const RatioChoice choice = choose_pass(question, ratio, 0).value_or(RatioChoice{});
+  out.slower_than_prefill = cost.load_s > choice.computing_s;
+  out.ratio = choice.n_rows_computed == p.n_tokens ? 1.0 : choice.ratio;
+  out.expected_s = choice.ttft_s;
+  return out;
+}
+
+}  // namespace
+
+uint64_t AdvisedPrompt::load_bytes() const {
+  return static_cast<uint64_t>(token_bytes * static_cast<double>(n_tokens) *
+                               (config->n_layers - check_layer));
+}
+
+Advice advise(const AdvisedPrompt& prompt, double ratio, std::span<const Storage> storages) {
   Advice out;
-  out.recompute_s = compute_seconds(shape, ratio, prefill_s);
   for (const Storage& storage : storages) {
-    StorageAdvice a;
-    a.load_s = storage.latency_s + static_cast<double>(shape.load_bytes) / storage.bytes_per_s;
-    a.hidden_ratio = hidden_ratio(shape, prefill_s, a.load_s);
-    a.ratio = choose_ratio(ratio, a.hidden_ratio);
-    a.total_s = std::max(a.load_s, out.recompute_s);
-    a.cost_per_hour = static_cast<double>(shape.load_bytes) * 1e-9 * storage.cost_per_gb_hour;
-    a.hides = a.load_s <= out.recompute_s * (1.0 + 1e-9);
-    a.slower_than_prefill = a.load_s > prefill_s;
-    out.storages.push_back(a);
+    const StorageAdvice& a = out.storages.emplace_back(advise_for(prompt, ratio, storage));
     if (!a.hides) continue;
     const size_t i = out.storages.size() - 1;
     const auto better = [&](size_t j) {
@@ -28,6 +73,8 @@ Advice advise(const FuseShape& shape, double ratio, double prefill_s,
     };
     if (!out.cheapest || better(*out.cheapest)) out.cheapest = i;
   }
+  const PassQuestion free = question_of(prompt, {.bytes_per_s = 1});
+  out.recompute_s = PassModel(free).cost(ratio).compute_s;
   return out;
 }
 

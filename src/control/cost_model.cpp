@@ -12,11 +12,6 @@ constexpr double kNoLonger = 1.001;  // than with room for all layers
 
 double number(uint64_t n) { return static_cast<double>(n); }
 
-// Share of the layers that are computed for all candidates.
-double checked_share(const FuseShape& s) {
-  return s.n_layers == 0 ? 0.0 : number(s.n_check_layers) / number(s.n_layers);
-}
-
 }  // namespace
 
 Result<PrefillTimes> PrefillTimes::create(std::vector<Point> points) {
@@ -55,26 +50,6 @@ double PrefillTimes::seconds(uint64_t n_tokens) const {
   return (t0 / n0 + b * (n - n0)) * n;  // a = t0 / n0 - b * n0
 }
 
-double compute_seconds(const FuseShape& shape, double ratio, double prefill_s) {
-  if (shape.n_rows == 0) return 0.0;
-  const double checked = checked_share(shape);
-  const double chosen = std::min(ratio * number(shape.n_reused), number(shape.n_candidates));
-  const double rows =
-      number(shape.n_always) + checked * number(shape.n_candidates) + (1.0 - checked) * chosen;
-  return prefill_s * rows / number(shape.n_rows);
-}
-
-double hidden_ratio(const FuseShape& shape, double prefill_s, double load_s) {
-  const double least = compute_seconds(shape, 0.0, prefill_s);
-  const double most = compute_seconds(shape, 1.0, prefill_s);
-  if (!(load_s > least)) return 0.0;
-  if (load_s >= most) return 1.0;
-  // Linear in the ratio until every candidate is recomputed.
-  const double per_ratio =
-      prefill_s * (1.0 - checked_share(shape)) * number(shape.n_reused) / number(shape.n_rows);
-  return std::min(1.0, (load_s - least) / per_ratio);
-}
-
 double pass_seconds(std::span<const LayerCost> layers, uint32_t depth) {
   std::vector<double> freed;  // when the slot of the i-th loaded layer is free again
   double loaded = 0, computed = 0;
@@ -102,18 +77,6 @@ uint32_t ring_depth(std::span<const LayerCost> layers, uint64_t layer_bytes,
     depth = static_cast<uint32_t>(std::min<uint64_t>(depth, budget_bytes / layer_bytes));
   }
   return std::max(kLeastDepth, std::min(depth, n_loaded));
-}
-
-bool prefill_first_is_sooner(uint64_t n_tokens, const FuseShape& shape, double ratio,
-                             const PrefillTimes& prefill) {
-  if (shape.n_rows == 0) return false;
-  const double prefill_s = prefill.seconds(shape.n_rows);
-  FuseShape in_pass = shape, reused = shape;
-  in_pass.n_always = n_tokens;
-  reused.n_reused = reused.n_candidates = n_tokens;
-  in_pass.n_reused = in_pass.n_candidates = reused.n_always = 0;
-  return prefill.seconds(n_tokens) + compute_seconds(reused, ratio, prefill_s) <
-         compute_seconds(in_pass, ratio, prefill_s);
 }
 
 }  // namespace blend

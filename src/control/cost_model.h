@@ -1,11 +1,6 @@
-// Cost model: what recomputing costs, what loading costs, and what follows from the two (CacheBlend
-// section 5.1; the ring from AttentionStore section 3.2.1). Pure arithmetic: times in seconds.
-//
-//   T_recompute(r, model, L) = r * Prefill(model, L)
-//   T_load(model, L, storage) = bytes(model, L) / throughput(storage)
-//
-// Layers up to the check layer are computed for every row whatever the ratio, and are not loaded.
-// As one pass takes the layers in turn while a reader brings the next, what takes longer decides.
+// What is known of a machine's speed, and what follows for the ring of layers in flight
+// (AttentionStore section 3.2.1). Pure arithmetic: times in seconds. What a pass costs:
+// pass_cost.h.
 #pragma once
 
 #include <algorithm>
@@ -79,29 +74,6 @@ struct MachineRates {
   Pace* pace = nullptr;  // of the fuses that were reckoned by these times
 };
 
-// One prompt, as far as its cost goes.
-struct FuseShape {
-  uint64_t n_rows = 0;
-  uint64_t n_always = 0;      // computed in every layer: question, new text, misses
-  uint64_t n_reused = 0;      // the ratio is a share of them
-  uint64_t n_candidates = 0;  // reused rows that may be recomputed: the others are exact
-  uint32_t n_layers = 0;
-  uint32_t n_check_layers = 0;  // layers from the first that are computed for all candidates: the
-                                // check layer's number; 0 is the paper's formula
-  uint64_t load_bytes = 0;      // to be read, all layers
-};
-
-// Time of the pass when nothing is waited for, where prefill_s is that of n_rows rows.
-double compute_seconds(const FuseShape& shape, double ratio, double prefill_s);
-
-// The largest ratio whose recompute hides behind loading: compute_seconds(r) <= load_s; 0 when none
-// does, 1 when all does.
-double hidden_ratio(const FuseShape& shape, double prefill_s, double load_s);
-
-// max(r*, the largest ratio that hides): never below what quality asks for, and no time is left
-// idle that could make the answer better.
-inline double choose_ratio(double least, double hidden) { return hidden > least ? hidden : least; }
-
 // One layer of a pass: seconds of the reader (0: nothing is loaded) and of the compute.
 struct LayerCost {
   double load_s = 0;
@@ -119,12 +91,5 @@ double pass_seconds(std::span<const LayerCost> layers, uint32_t depth);
 // ahead. At least three (two hide steady loads), except where there are fewer layers or
 // `budget_bytes` holds fewer; then at least two.
 uint32_t ring_depth(std::span<const LayerCost> layers, uint64_t layer_bytes, uint64_t budget_bytes);
-
-// Whether a missing chunk is better prefilled by itself, stored and reused in the same prompt than
-// computed in the prompt's pass. By itself its rows attend to each other alone, which is worth the
-// second time in part only where attention to a long prompt is what a row costs.
-// n_tokens: of the chunk, rows of shape.n_rows.
-bool prefill_first_is_sooner(uint64_t n_tokens, const FuseShape& shape, double ratio,
-                             const PrefillTimes& prefill);
 
 }  // namespace blend

@@ -6,7 +6,7 @@
 #include "fusion/account.h"
 #include "fusion/agreement.h"
 #include "fusion/auto_ratio.h"
-#include "fusion/expected_pass.h"
+#include "control/pass_cost.h"
 #include "fusion/fidelity_book.h"
 #include "fusion/later_prefill.h"
 #include "fusion/trust.h"

@@ -14,7 +14,7 @@
 #include "blend/experimental.h"
 #include "blend/report.h"
 #include "fusion/policy/registry.h"
-#include "fusion/ratio_choice.h"
+#include "fusion/ratio_request.h"
 #include "fusion/schedule.h"
 #include "profile/drift.h"
 #include "profile/profile.h"

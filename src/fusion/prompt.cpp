@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "control/cost_model.h"
+#include "control/pass_cost.h"
 #include "engine/model.h"
 #include "engine/precompute.h"
 #include "fusion/clock.h"
@@ -369,13 +369,8 @@ bool PromptBuilder::is_opening(std::span<const int32_t> before) const {
 
 bool PromptBuilder::first_is_sooner(const Prompt& prompt, const PromptSegment& s) const {
   if (prefill_ == nullptr || model_.loaded() == nullptr) return false;
-  const Schedule& schedule = options_.check_layers;
-  const uint32_t check_layer = schedule.empty() ? options_.check_layer : schedule.front().layer;
-  FuseShape shape;
-  shape.n_rows = prompt.n_rows();
-  shape.n_layers = model_.config().n_layers;
-  shape.n_check_layers = std::min(check_layer, shape.n_layers);
-  return prefill_first_is_sooner(s.n_rows, shape, fuse_.ratio, *prefill_);
+  return prefill_first_is_sooner(s.n_rows, prompt.n_rows(), fuse_.schedule, model_.config(),
+                                 *prefill_);
 }
 
 Status PromptBuilder::precompute(size_t index, Prompt& prompt, const Watch& watch) {

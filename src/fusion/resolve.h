@@ -12,10 +12,11 @@
 #include <optional>
 #include <string_view>
 
+#include "control/pass_choice.h"
 #include "fusion/asked_layers.h"
 #include "fusion/options.h"
 #include "fusion/policy/registry.h"
-#include "fusion/ratio_choice.h"
+#include "fusion/ratio_request.h"
 #include "fusion/schedule.h"
 
 namespace blend {

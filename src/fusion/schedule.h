@@ -10,14 +10,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "control/check_layer.h"
 
 namespace blend {
-
-struct CheckLayer {
-  uint32_t layer = 1;
-  double ratio = 0.15;  // of the reused rows, recomputed behind this layer
-};
-using Schedule = std::vector<CheckLayer>;
 
 // Layers rise, ratios in [0, 1] never rise, every layer is of the model. `first_layer`: the least
 // that is allowed; the sentence says why it may not be 0 where it is 1.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "fusion/expected_pass.h"
+#include "control/pass_cost.h"
 
 namespace blend {
 

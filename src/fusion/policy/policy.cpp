@@ -1,7 +1,6 @@
 #include "fusion/policy/policy.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace blend {
 namespace {
@@ -109,11 +108,6 @@ float attention_inside(const PromptSegment& s, uint32_t row) {
     sum += 1.0f / static_cast<float>(reader + 1);
   }
   return sum / static_cast<float>(s.n_rows - row);
-}
-
-size_t recompute_budget(double ratio, size_t n_reused) {
-  const double rows = ratio * static_cast<double>(n_reused);
-  return static_cast<size_t>(std::ceil(rows - 1e-9 * (1.0 + rows)));
 }
 
 Result<std::vector<uint32_t>> RankingPolicy::choose(const ChoicePoint& at,

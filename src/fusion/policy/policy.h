@@ -91,10 +91,6 @@ std::unique_ptr<SelectionPolicy> make_union(std::vector<UnionTerm> terms);
 // get if every row attended evenly to all that it sees.
 float attention_inside(const PromptSegment& s, uint32_t row);
 
-// ceil(ratio * n_reused): the number of rows the budget pays for. A product that is whole but for
-// rounding is not rounded up.
-size_t recompute_budget(double ratio, size_t n_reused);
-
 // `policy`, with what `options` say of it; null for what chooses nothing: full, reuse, ape, a union of
 // ape alone. INVALID_ARGUMENT for what does not go together: a union without terms or of unions, a
 // callback policy without a callback.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "control/advise.h"
 #include "support/hand_prompt.h"
 
 namespace blend {
@@ -299,6 +300,37 @@ TEST_F(AutoRatioTest, WhatIsStoredSmallerIsLoadedWhereTheOtherIsComputed) {
   set_rate(1e4);
   choose();
   EXPECT_FALSE(prompt_.segments[2].reused());
+}
+
+// What is advised for a storage is what the controller does with chunks that lie there: the same
+// ratio, the same time, at any speed, on a machine of any pace.
+TEST_F(AutoRatioTest, AdviceIsWhatTheControllerDoes) {
+  constexpr uint64_t kChunk = 50;
+  bool raised = false, computed = false, partly = false;
+  for (const uint64_t n_chunks : {1u, 4u}) {
+    pace_.add_computed(0.5, 1'000'000, n_chunks * 1'300'000);
+    for (double bytes_per_s = 100; bytes_per_s < 1e7; bytes_per_s *= 1.3) {
+      SCOPED_TRACE(bytes_per_s);
+      prompt_ = {};
+      for (uint64_t i = 0; i < n_chunks; ++i) add_stored(kChunk);
+      set_rate(std::floor(bytes_per_s));
+      const AdvisedPrompt advised{
+          &config_, {&times_, &pace_}, n_chunks * kChunk, kChunk, static_cast<double>(kLayerBytes),
+          kCheck};
+      const Storage storage[] = {{std::floor(bytes_per_s), 0}};
+      const StorageAdvice advice = advise(advised, 0.15, storage).storages[0];
+      const RatioChoice deed = choose(0.15);
+      EXPECT_DOUBLE_EQ(advice.expected_s, deed.ttft_s);
+      const bool all = deed.n_rows_computed == n_chunks * kChunk;
+      EXPECT_EQ(advice.ratio, all ? 1.0 : deed.ratio);
+      raised = raised || deed.ratio > 0.2;
+      computed = computed || all;
+      partly = partly || (deed.n_rows_computed > 0 && !all);
+    }
+  }
+  EXPECT_TRUE(raised) << "somewhere rows hide behind loading";
+  EXPECT_TRUE(computed) << "somewhere all are computed";
+  EXPECT_TRUE(partly) << "somewhere some chunks are computed, others loaded";
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "control/pass_cost.h"
+
 namespace blend {
 namespace {
 

@@ -1,10 +1,14 @@
-#include "fusion/expected_pass.h"
+#include "control/pass_cost.h"
 
 #include <algorithm>
-
-#include "fusion/policy/policy.h"
+#include <cmath>
 
 namespace blend {
+
+size_t recompute_budget(double ratio, size_t n_reused) {
+  const double rows = ratio * static_cast<double>(n_reused);
+  return static_cast<size_t>(std::ceil(rows - 1e-9 * (1.0 + rows)));
+}
 
 bool asking_matters(std::span<const CheckLayer> schedule, uint64_t n_reused,
                     uint64_t n_candidates) {
@@ -34,14 +38,14 @@ std::vector<LayerRows> rows_by_layer(std::span<const CheckLayer> schedule,
     if (probes && layer == asked) {
       at.n_kv = at.n_ahead = rows.n_always;  // they asked
       choose(rows.n_candidates);
-      // All layers so far anew, with the rows that the question let through.
+      // All layers so far again, with the rows that the question let through.
       at.n_kv += layer * (rows.n_always + chosen);
       at.n_rest += layer * (rows.n_always + chosen);
     }
     at.n_kv += rows.n_always + chosen;
     if (at.n_ahead == 0) at.n_ahead = at.n_kv;
     if ((!probes || layer >= asked) && is_due(layer)) choose(chosen);
-    // Behind the last layer only the prompt's last row is needed.
+    // After the last layer only the prompt's last row is needed.
     at.n_rest += layer + 1 == n_layers ? 1 : rows.n_always + chosen;
     at.n_chosen = chosen;
   }
@@ -94,6 +98,20 @@ PassCost pass_cost(std::span<const LayerRows> layers, const RowCounts& rows, con
   }
   out.seconds = pass_seconds(costs, std::max(1u, static_cast<uint32_t>(costs.size())));
   return out;
+}
+
+bool prefill_first_is_sooner(uint64_t n_tokens, uint64_t n_rows,
+                             std::span<const CheckLayer> schedule, const ModelConfig& config,
+                             const PrefillTimes& prefill) {
+  if (n_rows == 0) return false;
+  const RowCost row = RowCost::of(config, n_rows, prefill.seconds(n_rows));
+  const RowCounts in_pass{.n_always = n_tokens};
+  RowCounts reused{.n_reused = n_tokens};
+  if (!schedule.empty()) reused.n_candidates = n_tokens;
+  const auto seconds = [&](std::span<const CheckLayer> by, const RowCounts& rows) {
+    return computed_seconds(rows_by_layer(by, {}, rows, config.n_layers), row);
+  };
+  return prefill.seconds(n_tokens) + seconds(schedule, reused) < seconds({}, in_pass);
 }
 
 }  // namespace blend

@@ -1,4 +1,4 @@
-#include "fusion/expected_pass.h"
+#include "control/pass_cost.h"
 
 #include "fusion/fuse.h"
 #include "fusion/selection.h"

@@ -1,5 +1,4 @@
-// RatioRequest and RatioChoice: which share of the reused rows is recomputed, as the host asks for
-// it and as the controller chose it.
+// RatioRequest: which share of the reused rows is recomputed, as the host asks for it.
 //
 // The host fixes the ratio, or leaves it to the controller (BLEND_RATIO_AUTO): that begins at the
 // least that calibration allows and may only raise it, by how long prefills take on this machine
@@ -8,7 +7,6 @@
 // shown (control/fidelity.h).
 #pragma once
 
-#include <cstdint>
 #include <optional>
 
 namespace blend {
@@ -27,17 +25,6 @@ struct RatioRequest {
   static RatioRequest fidelity(double agreement, double target_s = 0) {
     return {kPaperRatio, true, agreement, target_s};
   }
-};
-
-// What the controller chose for one prompt, and by what.
-struct RatioChoice {
-  double ratio = 0;
-  double ttft_s = 0;             // of what it chose, of which, beside each other,
-  double load_s = 0;             // loading and
-  double compute_s = 0;          // computing
-  double computing_s = 0;        // computing all of it
-  uint64_t n_rows_computed = 0;  // stored, and computed because that is sooner
-  bool late = false;             // the host gives less than the soonest takes
 };
 
 }  // namespace blend

@@ -1,0 +1,193 @@
+#include "control/pass_choice.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+
+namespace blend {
+namespace {
+
+// What is no sooner by more than this is as soon.
+constexpr double kAsSoon = 1.005;
+constexpr double kRounding = 1 + 1e-9;
+// Rows that are to hide behind loading are reckoned slower than they are, and loading no slower
+// than it came: a guess that fails costs time.
+constexpr double kHiding = 1.25 * kReadsBeside;
+// And of the time that the host gives a little is kept.
+constexpr double kKept = 0.95;
+constexpr int kHalvings = 10;
+constexpr int kRounds = 4;
+constexpr size_t kMostSwapped = 32;
+constexpr size_t kFew = 6;  // of these every set is tried
+
+}  // namespace
+
+PassModel::PassModel(const PassQuestion& q)
+    : rules_(q.rules),
+      n_layers_(q.config->n_layers),
+      full_s_(q.machine.prefill->seconds(q.n_rows)),
+      row_(RowCost::of(*q.config, q.n_rows, full_s_)),
+      pace_(q.machine.pace),
+      n_always_(q.n_always),
+      parts_(q.parts) {
+  row_.place_s = pace_->place_s();
+  const auto load_s = [&](const StoredPart& s) {
+    return s.layer_s * (n_layers_ - (s.exact ? 0 : rules_.first_stored_layer)) + s.latency_s;
+  };
+  std::stable_sort(parts_.begin(), parts_.end(), [&](const StoredPart& a, const StoredPart& b) {
+    const double a_s = load_s(a) * static_cast<double>(b.n_rows);
+    const double b_s = load_s(b) * static_cast<double>(a.n_rows);
+    return a_s != b_s ? a_s > b_s : a.n_rows > b.n_rows;
+  });
+}
+
+bool PassModel::knows_anything() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const StoredPart& s) { return s.known; });
+}
+
+// slower: factor on all that is computed.
+PassCost PassModel::cost(double ratio, double slower) const {
+  RowCounts rows;
+  LoadCost load;
+  rows.n_always = n_always_;
+  for (const StoredPart& s : parts_) {
+    if (!s.loaded) {
+      rows.n_always += s.n_rows;
+      continue;
+    }
+    (s.exact ? rows.n_exact : rows.n_candidates) += s.n_rows;
+    if (s.counts) rows.n_reused += s.n_rows;
+    (s.exact ? load.exact_s : load.stale_s) += s.layer_s;
+    load.latency_s = std::max(load.latency_s, s.latency_s);
+  }
+  const bool chooses = rows.n_candidates > 0;
+  const std::vector<LayerRows> layers = rows_by_layer(chooses ? rules_.schedule(ratio) : Schedule{},
+                                                      rules_.asks_upto, rows, n_layers_);
+  RowCost row = row_;
+  const double pace = pace_->compute(computed_seconds(layers, row) / full_s_);
+  row.kv_s *= pace;
+  row.rest_s *= pace;
+  return pass_cost(layers, rows, row, load, rules_.first_stored_layer, slower);
+}
+
+// Computes instead of loading what makes the pass shorter.
+void PassModel::compute_what_is_dear(double ratio) {
+  const double best = parts_.size() <= kFew ? try_all(ratio) : try_some(ratio);
+  // Where each by itself brings little all may bring something: nothing is waited for or placed.
+  PassModel all = *this;
+  all.compute_all();
+  if (all.cost(ratio).seconds <= best * kAsSoon) parts_ = std::move(all.parts_);
+}
+
+void PassModel::compute_all() {
+  for (StoredPart& s : parts_) s.loaded = s.loaded && !s.known;
+}
+
+// The largest ratio, not below `least`, with which the pass takes no longer than this.
+double PassModel::largest_ratio(double least, double seconds, double slower) const {
+  const bool any = std::any_of(parts_.begin(), parts_.end(),
+                               [](const StoredPart& s) { return s.loaded && !s.exact; });
+  if (!any || !(cost(least, slower).seconds <= seconds)) return least;
+  if (cost(1, slower).seconds <= seconds) return 1;
+  double low = least, high = 1;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = (low + high) / 2;
+    (cost(middle, slower).seconds <= seconds ? low : high) = middle;
+  }
+  return budget(low) > budget(least) ? low : least;
+}
+
+size_t PassModel::budget(double ratio) const {
+  uint64_t n = 0;
+  for (const StoredPart& s : parts_) n += s.loaded && s.counts ? s.n_rows : 0;
+  return recompute_budget(ratio, n);
+}
+
+// Each set of chunks: seconds of the soonest, which is taken.
+double PassModel::try_all(double ratio) {
+  double best = cost(ratio).seconds;
+  std::vector<StoredPart> soonest = parts_;
+  for (size_t set = 1; set < size_t{1} << parts_.size(); ++set) {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      parts_[i].loaded = (set >> i & 1) == 0 || !parts_[i].known;
+    }
+    const double then = cost(ratio).seconds;
+    if (then * kAsSoon >= best) continue;
+    best = then;
+    soonest = parts_;
+  }
+  parts_ = std::move(soonest);
+  return best;
+}
+
+// One after the other, and by twos.
+double PassModel::try_some(double ratio) {
+  double best = cost(ratio).seconds;
+  for (int round = 0; round < kRounds; ++round) {
+    bool shorter = false;
+    for (StoredPart& s : parts_) shorter = turn_if_shorter({&s}, ratio, best) || shorter;
+    // One that was too long a step may be a good one in the place of another.
+    for (size_t i = 0; i < parts_.size() && parts_.size() <= kMostSwapped; ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        if (parts_[i].loaded == parts_[j].loaded) continue;
+        shorter = turn_if_shorter({&parts_[i], &parts_[j]}, ratio, best) || shorter;
+      }
+    }
+    if (!shorter) break;
+  }
+  return best;
+}
+
+// What is loaded is computed, and the other way round, if that is shorter.
+bool PassModel::turn_if_shorter(std::initializer_list<StoredPart*> some, double ratio,
+                                double& best) {
+  const auto turn = [&] {
+    for (StoredPart* const s : some) s->loaded = !s->loaded;
+  };
+  for (const StoredPart* const s : some) {
+    if (!s->known) return false;
+  }
+  turn();
+  const double then = cost(ratio).seconds;
+  if (then * kAsSoon < best) {
+    best = then;
+    return true;
+  }
+  turn();
+  return false;
+}
+
+std::optional<RatioChoice> choose_pass(PassQuestion& q, double least, double target_s) {
+  PassModel model(q);
+  if (!model.knows_anything()) return std::nullopt;
+  PassModel all = model;
+  all.compute_all();
+
+  RatioChoice out;
+  out.computing_s = all.cost(least).seconds;
+  model.compute_what_is_dear(least);
+  const double soonest_s = model.cost(least).seconds;
+  const double given_s = target_s > 0 ? kKept * (target_s - q.spent_s) : 0;
+  out.ratio = least;
+  if (given_s >= out.computing_s) {
+    model.compute_all();  // nothing answers better
+  } else if (given_s > soonest_s) {
+    out.ratio = model.largest_ratio(least, given_s, 1);
+  } else {
+    out.ratio = model.largest_ratio(least, kRounding * soonest_s, 1);
+    const double slow_s = kRounding * model.cost(least, kHiding).seconds;
+    out.ratio = std::min(out.ratio, model.largest_ratio(least, slow_s, kHiding));
+    out.late = target_s > 0 && target_s - q.spent_s < soonest_s;
+  }
+  const PassCost cost = model.cost(out.ratio);
+  out.ttft_s = q.spent_s + cost.seconds;
+  out.load_s = cost.load_s;
+  out.compute_s = cost.compute_s;
+  for (const StoredPart& s : model.parts()) {
+    if (!s.loaded) out.n_rows_computed += s.n_rows;
+  }
+  q.parts.assign(model.parts().begin(), model.parts().end());
+  return out;
+}
+
+}  // namespace blend
