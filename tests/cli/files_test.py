@@ -233,7 +233,7 @@ class FilesTest(unittest.TestCase):
         (self.docs / ".a.txt").write_text("hidden\n")
         said = self.precompute("--docs", self.docs, code=3).stderr.decode()
         self.assertIn("1 hidden", said)
-        self.assertIn("not text", said)
+        self.assertIn("no text", said)
 
     # ---- Signals
 

@@ -87,7 +87,7 @@ TEST(Safetensors, PlacesThatOverlapOrLeaveHoles) {
   expect_error(file_of(two("[0, 4]", "[2, 6]"), 8), "tensor 'b' begins");
   expect_error(file_of(two("[0, 4]", "[8, 12]"), 12), "tensor 'b' begins");
   expect_error(file_of(two("[4, 8]", "[8, 12]"), 12), "tensor 'a' begins");
-  expect_error(file_of(two("[0, 4]", "[4, 8]"), 9), "1 bytes behind");
+  expect_error(file_of(two("[0, 4]", "[4, 8]"), 9), "1 bytes after");
   expect_error(file_of(std::string("{") + entry("a", "F32", "[1]", "[0, 4]") + ", " +
                            entry("a", "F32", "[1]", "[4, 8]") + "}",
                        8),
