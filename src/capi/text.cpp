@@ -197,8 +197,8 @@ Status check_length(const blend_chat& chat, const Texts& texts) {
 }
 
 Result<blend_fuse_options> read_fuse(const blend_text_options& o, const blend_store* store) {
-  blend_fuse_options fuse;
-  if (blend_fuse_options_init(&fuse, sizeof fuse) != BLEND_OK) return Status{BLEND_E_INTERNAL, ""};
+  blend_fuse_options fuse{};
+  blend_fuse_options_init(&fuse, sizeof fuse);  // cannot fail
   BLEND_RETURN_IF_ERROR(blend::capi::read_struct(o.fuse, fuse));
   fuse.struct_size = sizeof fuse;
   if (o.tenant != nullptr) fuse.tenant = o.tenant;

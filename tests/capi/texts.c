@@ -180,15 +180,26 @@ void texts_by_a_template(const fixture* f) {
     CHECK(strstr(text, "[user] Tell: who sat\n[assistant]") != NULL);
   }
   blend_chat_close(texts);
+  o.question_template = NULL;
+  o.template_source = TITLED;
+  o.titles = titles;
+  CHECK_OK(blend_chat_render_texts(&texts, w.model, kDocuments, N_DOCUMENTS, QUESTION, &o, &err));
+  REQUIRE(texts != NULL);
+  {
+    const char* text = NULL;
+    CHECK_OK(blend_chat_get_text(texts, &text, &n, &err));
+    CHECK(strstr(text, "<one>the cat sat on the mat\n<>a dog ran home\n<three>the cat") != NULL);
+  }
+  blend_chat_close(texts);
   close_world(&w);
 }
 
 /* Chunks that came from the store. A prefix may be another in a later turn. */
 static size_t n_found(const blend_fusion* fusion) {
-  blend_fusion_info info = {.struct_size = sizeof info};
+  blend_fusion_report info = {.struct_size = sizeof info};
   blend_segment_info segment_info = {.struct_size = sizeof segment_info};
   size_t i, n = 0;
-  CHECK_OK(blend_fusion_get_info(fusion, &info, &err));
+  CHECK_OK(blend_fusion_get_report(fusion, &info, &err));
   for (i = 0; i < info.n_segments; ++i) {
     CHECK_OK(blend_fusion_get_segment(fusion, i, &segment_info, &err));
     if (segment_info.kind == BLEND_SEGMENT_CHUNK && segment_info.source == BLEND_SOURCE_STORE) ++n;
@@ -291,7 +302,7 @@ void texts_stored_are_found(const fixture* f) {
   o.tenant = "ada";
   CHECK_OK(blend_precompute_texts(w.model, w.store, kDocuments, N_DOCUMENTS, &o, &corpus, &err));
   CHECK(s.n == N_DOCUMENTS && s.n_existed == 1); /* the third is the first again */
-  CHECK_OK(blend_store_list(w.store, "ada", 0, count_titles, &n, &err));
+  CHECK_OK(blend_store_list(w.store, "ada", NULL, 0, count_titles, &n, &err));
   CHECK(n > 0);
   s.n = s.n_existed = 0;
   CHECK_CODE(BLEND_EXISTS,
