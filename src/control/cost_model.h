@@ -59,7 +59,7 @@ class PrefillTimes {
   static Result<PrefillTimes> create(std::vector<Point> points);
 
   const std::vector<Point>& points() const { return points_; }
-  // Straight lines between the points and from nothing to the first; behind the last
+  // Straight lines between the points and from nothing to the first; after the last
   // a * n + b * n^2, what dense layers and attention cost, through the last two.
   double seconds(uint64_t n_tokens) const;
 

@@ -30,7 +30,7 @@ class MachineProfile {
   };
   // Takes what `path` holds if it is of this machine and model; otherwise measures, in a few
   // prefills, and writes the file. "" keeps nothing. A file that is not a profile, or damaged, is
-  // measured anew and replaced; IO only when the new one cannot be written. Progress: prefills.
+  // measured again and replaced; IO only when the new one cannot be written. Progress: prefills.
   static Result<MachineProfile> open(const std::shared_ptr<const Model>& model,
                                      const std::string& path, const Options& options,
                                      const Watch& watch);

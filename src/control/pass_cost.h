@@ -60,12 +60,12 @@ struct RowCost {
   double rest_s = 0;
   double place_s = 0;
 
-  // Of a prompt of n_rows whose full prefill takes prefill_s: its rows attend to half of it on
+  // For a prompt of n_rows whose full prefill takes prefill_s: its rows attend to half of it on
   // average, be they all or some of them.
   static RowCost of(const ModelConfig& config, uint64_t n_rows, double prefill_s);
 };
 
-// Of all layers, placing left out.
+// All layers together, without placing.
 double computed_seconds(std::span<const LayerRows> layers, const RowCost& row);
 
 // Seconds that the reader takes for a layer.

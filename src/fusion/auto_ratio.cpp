@@ -20,7 +20,7 @@ bool lies_on_disk(const PromptSegment& s) {
 }
 
 // Reads what the fuse will read again anyway, warmer then. Damage is found again by the fuse.
-// What lies behind a network tells its rate itself, and comes only once it is chosen.
+// A remote tier tells its rate itself, and its chunks come only once they are chosen.
 void probe(const Prompt& prompt, const PassRules& rules, ReadRates& reads) {
   for (const PromptSegment& s : prompt.segments) {
     if (!lies_on_disk(s)) continue;

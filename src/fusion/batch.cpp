@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <functional>
 
+#include "control/pass_cost.h"
 #include "fusion/account.h"
 #include "fusion/agreement.h"
 #include "fusion/auto_ratio.h"
-#include "control/pass_cost.h"
 #include "fusion/fidelity_book.h"
 #include "fusion/later_prefill.h"
 #include "fusion/trust.h"
@@ -170,7 +170,7 @@ bool Batch::run_layers(LayerFeed& feed) {
 
 bool Batch::round(std::unique_ptr<Sequence>& resident) {
   for (Entry& e : entries_) e.out = {};
-  // Their own: the pass writes behind them, and a failed one gives the sequence back.
+  // Their own: the pass writes after them, and a failed one gives the sequence back.
   const std::vector<int32_t> resident_tokens =
       resident == nullptr ? std::vector<int32_t>() : resident->tokens();
   Loan loan(resident, entries_.front().out.sequence);

@@ -81,7 +81,7 @@ class Corrector {
   // stored_of: not called where none were.
   Result<const Correction*> at(uint32_t layer, const FreshRows& fresh,
                                const StoredOf& stored_of = {});
-  // Of the last at(): what was taken of the correction, mean over the rows. 1 where nobody judged.
+  // The share of the correction that the last at() took, mean over the rows. 1 where nobody judged.
   DriftShare share() const { return share_; }
   // Mean over K and V of all layers so far at which rows were corrected; 0: at none.
   double mean_share() const { return n_layers_ > 0 ? sum_ / (2.0 * n_layers_) : 0; }

@@ -1,5 +1,5 @@
 // LaterPrefill: chunks that a fuse missed and computed in its own pass, prefilled by themselves and
-// stored behind it, so that the next prompt finds them.
+// stored after it, so that the next prompt finds them.
 //
 // What a pass computes of a chunk has seen the chunks before it; what is stored must not have
 // (CacheBlend, section 4). So the chunk is computed twice, but nobody waits for the second time: it

@@ -81,7 +81,7 @@ class Pass {
   Result<std::vector<float>> weigh_by_question(uint32_t layer, const Watch& watch);
   // Drops the rows of x_ that are no longer active; `before`: those that it holds.
   Status narrow(const std::vector<uint32_t>& before);
-  // The rows of x_ are those that are computed at `layer` and behind, until the next choice. What
+  // The rows of x_ are those that are computed from `layer` on, until the next choice. What
   // is left to its stored K, V there is tempered from there on, where that is asked for.
   void mark_computed(uint32_t layer);
 

@@ -110,7 +110,7 @@ class PromptBuilder {
   Result<Prompt> build(const std::vector<Segment>& segments, std::span<const int32_t> resident,
                        const Watch& watch);
 
-  // The chunk behind prompt.segments[index] turned out damaged while it was read: puts a fresh
+  // The chunk of prompt.segments[index] turned out damaged while it was read: puts a fresh
   // prefill (or the decision to compute its rows) in its place.
   Status replace_damaged(Prompt& prompt, size_t index, const Watch& watch);
 

@@ -21,7 +21,7 @@ inline RecordUse record_in_use(const blend_segment_info& s) {
                       : std::max(static_cast<RecordUse>(s.record), RecordUse::predecessor);
 }
 
-// Of PromptSegments or of their account. None or exact: nothing is approximated.
+// `segments`: PromptSegments or their report. None or exact: nothing is approximated.
 template <typename Segments>
 RecordUse worst_record(const Segments& segments) {
   auto worst = RecordUse::none;

@@ -49,7 +49,7 @@ Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& o
   }
   if (!measures && !probes) return Schedule{{0, ratio}};
   // Layer 0's K, V depend on no other row: there is no deviation to measure, and in a model of one
-  // layer nothing to choose for. Its check layer would be the one behind the last.
+  // layer nothing to choose for. Its check layer would be the one after the last.
   if (n_layers == 1) return Schedule{{1, ratio}};
   if (options.check_layer < 1 || options.check_layer >= n_layers) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "check_layer %u must lie in 1 .. %u for this model",

@@ -56,7 +56,7 @@ struct ResolvedFuse {
 
   // Mean over the layers; the ratio where nothing is chosen.
   double mean_ratio() const;
-  // Of a policy that probes.
+  // Where a policy that probes asks the question.
   LayerRange asked() const { return asked_layers(needs.asks, n_layers); }
   // Whether the drift maps begin at the first check layer that measures.
   bool has_drift_for_schedule() const;

@@ -17,9 +17,9 @@ Result<std::shared_ptr<const ChunkRecord>> record_sequence(Sequence& sequence, D
                                                            std::string_view tenant,
                                                            const Watch& watch);
 
-// What record_sequence made, from the store. The last row is computed anew, which gives its logits.
-// NOT_FOUND (or another tenant's), MISMATCH (of another model), CORRUPT (counted in the store),
-// CONTEXT_LENGTH.
+// What record_sequence made, from the store. The last row is computed again, which gives its
+// logits. NOT_FOUND (or another tenant's), MISMATCH (of another model), CORRUPT (counted in the
+// store), CONTEXT_LENGTH.
 Result<std::unique_ptr<Sequence>> restore_sequence(const std::shared_ptr<const Model>& model,
                                                    ChunkStore& store, const Sha256& id,
                                                    std::string_view tenant, uint32_t reserve_tokens,

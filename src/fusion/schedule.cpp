@@ -8,7 +8,7 @@ namespace {
 // How far the first ratio of a falling schedule is above the mean, at most.
 constexpr double kFall = 0.5;
 
-// Layers that the choice of check i holds for. The last layer's rows are not among them: behind the
+// Layers that the choice of check i holds for. The last layer's rows are not among them: after the
 // last layer nothing but the prompt's last row is needed.
 uint32_t width(std::span<const CheckLayer> schedule, size_t i, uint32_t n_layers) {
   const uint32_t end = i + 1 < schedule.size() ? schedule[i + 1].layer : n_layers - 1;

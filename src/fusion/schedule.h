@@ -15,14 +15,14 @@
 namespace blend {
 
 // Layers rise, ratios in [0, 1] never rise, every layer is of the model. `first_layer`: the least
-// that is allowed; the sentence says why it may not be 0 where it is 1.
+// that is allowed.
 Status check_schedule(std::span<const CheckLayer> schedule, uint32_t first_layer,
                       uint32_t n_layers);
 
-// Mean ratio over the layers behind the first check layer; its own where none is behind it.
+// Mean ratio over the layers after the first check layer; its own where none follows it.
 double mean_ratio(std::span<const CheckLayer> schedule, uint32_t n_layers);
 
-// `n_checks` check layers from `first_layer` on, evenly spaced over the layers behind it, with
+// `n_checks` check layers from `first_layer` on, evenly spaced over the layers after it, with
 // ratios that fall linearly from about 1.5 r to 0.5 r (less where 1.5 r is more than all rows) and
 // have the mean r. Fewer checks where the model has fewer layers.
 Schedule falling_schedule(double ratio, uint32_t first_layer, uint32_t n_checks, uint32_t n_layers);

@@ -30,7 +30,7 @@ class Selection {
   const Needs& needs() const { return fuse_.needs; }
   const Schedule& schedule() const { return fuse_.schedule; }  // empty: full, reuse, ape
 
-  // ---- From here on it is about one prompt; begins anew after a chunk was replaced
+  // ---- From here on it is about one prompt; begins again after a chunk was replaced
   // Chooses what is chosen before layer 0. INVALID_ARGUMENT when the policy lacks something of the
   // prompt. asking: whether the question is asked where its answer would change nothing too, since
   // the budget is none of the candidates or all of them.
@@ -60,7 +60,7 @@ class Selection {
   // rows attend to over the stored rows, mean over asked(). Until then active() has no row of a
   // chunk, and choose() is given that attention.
   bool probes() const { return is_left(0) && next_check_ == 0 && needs().probe() && !unasked_; }
-  // Of a policy that probes.
+  // Where a policy that probes asks the question.
   LayerRange asked() const { return fuse_.asked(); }
 
   // ---- A check layer
@@ -70,7 +70,7 @@ class Selection {
   Result<std::vector<float>> measure(Tensor kv, std::span<const StoredRun> runs) const;
   // The rows that go on. Both spans are empty unless needed. After a failure all is as before.
   Status choose(std::span<const float> deviation, std::span<const float> question_attention);
-  // Behind the last layer only the last row's output is read.
+  // After the last layer only the last row's output is read.
   void leave_last_row();
 
   // ---- The account

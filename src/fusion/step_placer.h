@@ -80,7 +80,7 @@ class StepPlacer {
   // The layer's corrector has rows of the host to judge by.
   bool is_judged(uint32_t layer) const;
   // Places the layer and waits while it is held. False when the thread is to end; `again`: it is to
-  // be placed anew.
+  // be placed again.
   bool place_and_hold(uint32_t layer, const StagedLayer& staged, bool& again);
   // K, V of `rows` from the layer's target, K turned back; in `kv` of `buffer`.
   Status read_target(uint32_t layer, std::span<const uint32_t> rows,

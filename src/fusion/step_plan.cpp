@@ -227,7 +227,7 @@ Status StepPlan::probe(std::span<const float> attention) {
   const uint64_t spent = clock_.now_ns() - begin;
   out_.layers[layer].select_ns += spent;
   select_ns_ += spent;
-  // Layer 0's time is since the plan began, that of the others begins anew.
+  // Layer 0's time is since the plan began, that of the others begins again.
   for (uint32_t i = 1; i <= layer; ++i) {
     out_.layers.front().wait_ns += std::exchange(out_.layers[i].wait_ns, 0);
   }

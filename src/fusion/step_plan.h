@@ -7,7 +7,7 @@
 //   commit(l)       on to the next layer
 //
 // Where the question chooses, the layers up to the last that it is asked at are begun for its rows
-// alone, then probe(), then anew.
+// alone, then probe(), then again for all rows that are computed.
 //
 // Which rows are computed and who chooses them is the same as with the built-in engine (Pass):
 // selection.h. A step plan is what the C ABI calls a plan.

@@ -3,7 +3,7 @@
 // The question's own rows go through layers 0 and 1 over the stored rows first, which costs next to
 // nothing: what they attend to at layer 1 is known before a single row of a chunk is computed. With
 // what chunks keep (engine/context_impact.h) the score is sqrt(question * inside) * outside: read,
-// by the question and by its own chunk, and hanging on what stood before. That the question's
+// by the question and by its own chunk, and dependent on what stood before. That the question's
 // attention chooses better than deviations at one layer is ProphetKV's finding (arXiv 2602.02579).
 //
 // cascade: probe lets a few through before layer 0; of these the deviation at the check layer,
