@@ -82,7 +82,7 @@ typedef struct blend_advise_options {
 
 BLEND_API int32_t blend_advise_options_init(blend_advise_options *options, size_t struct_size);
 
-#define BLEND_ADVICE_NO_DELAY 1u /* loading hides behind recomputing at the ratio asked for */
+#define BLEND_ADVICE_NO_DELAY 1u /* at the ratio asked for, only the first layer is waited for */
 #define BLEND_ADVICE_CHEAPEST 2u /* the cheapest of those; ties go to the faster, then the first */
 #define BLEND_ADVICE_SLOWER_THAN_PREFILL 4u /* loading takes longer than computing everything */
 
@@ -91,8 +91,10 @@ typedef struct blend_advice {
   uint32_t flags;       /* BLEND_ADVICE_* */
   uint64_t load_ns;
   uint64_t recompute_ns; /* at the ratio asked for */
-  double hidden_ratio;   /* the largest ratio whose recompute hides behind loading */
-  double ratio;          /* the larger of the two: the ratio to use for a fuse from this storage */
+  double hidden_ratio;   /* the largest ratio whose recompute hides behind loading, layer by
+                            layer */
+  double ratio;          /* that the controller of a fuse from this storage takes, at least the
+                            ratio asked for */
   double cost_per_hour;  /* of keeping the chunks' bytes */
   uint64_t load_bytes;   /* as they are stored */
 } blend_advice;
