@@ -69,8 +69,8 @@ typedef struct blend_storage {
 
 typedef struct blend_advise_options {
   uint32_t struct_size;
-  uint32_t check_layer; /* layers before it are computed for all rows and not loaded; default 1, 0
-                           is the paper's formula */
+  uint32_t check_layer; /* layers before it are computed for all rows and not loaded; default 1.
+                           0 is near the paper's formula */
   uint64_t n_tokens;    /* of the prompt's chunks; default 4096 */
   double ratio;         /* 0 .. 1; default 0.15 */
   uint32_t kv_dtype;    /* BLEND_DTYPE_* of the store; default AUTO */
