@@ -4,9 +4,9 @@
 
 #include "capi/error.h"
 #include "capi/fuse_call.h"
-#include "capi/selection.h"
 #include "capi/handles.h"
 #include "capi/measurement.h"
+#include "capi/selection.h"
 #include "capi/structs.h"
 
 using blend::Result;

@@ -54,7 +54,8 @@ int32_t blend_model_description_init(blend_model_description* description, size_
 }
 
 int32_t blend_model_create_from_description(blend_model** out, const blend_ctx* ctx,
-                             const blend_model_description* description, blend_error** err) {
+                                            const blend_model_description* description,
+                                            blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(out);
     *out = nullptr;

@@ -140,7 +140,8 @@ int32_t blend_plan_commit(blend_plan* plan, uint32_t layer, blend_error** err) {
   });
 }
 
-int32_t blend_plan_get_report(const blend_plan* plan, blend_fusion_report* info, blend_error** err) {
+int32_t blend_plan_get_report(const blend_plan* plan, blend_fusion_report* info,
+                              blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
     return blend::capi::write_struct(info, plan->plan->account().info);

@@ -150,7 +150,7 @@ int32_t blend_profile_get_drift(const blend_profile* profile, uint32_t layer, do
 }
 
 int32_t blend_store_set_codec_profile(const blend_store* store, const blend_profile* profile,
-                                blend_error** err) {
+                                      blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(profile);

@@ -110,17 +110,16 @@ Result<std::optional<RemoteOptions>> read_remote(const blend_remote_options* opt
     return Status{BLEND_E_INVALID_ARGUMENT,
                   "remote: certificates are for TLS: write rediss:// in place of redis://"};
   }
-  if (o.timeout_ms == 0 || o.timeout_ms > kMostMs || o.retry_ms == 0 ||
-      o.retry_ms > kMostMs) {
+  if (o.timeout_ms == 0 || o.timeout_ms > kMostMs || o.retry_ms == 0 || o.retry_ms > kMostMs) {
     return make_error(BLEND_E_INVALID_ARGUMENT,
-                      "remote_timeout_ms %u and remote_retry_ms %u must be 1 to %u",
-                      o.timeout_ms, o.retry_ms, kMostMs);
+                      "remote_timeout_ms %u and remote_retry_ms %u must be 1 to %u", o.timeout_ms,
+                      o.retry_ms, kMostMs);
   }
   if (o.fuse_ms > kMostMs || o.drain_ms > kMostMs) {
     return make_error(
         BLEND_E_INVALID_ARGUMENT,
-        "remote_fuse_ms %u and remote_drain_ms %u must be at most %u; 0 is the default",
-        o.fuse_ms, o.drain_ms, kMostMs);
+        "remote_fuse_ms %u and remote_drain_ms %u must be at most %u; 0 is the default", o.fuse_ms,
+        o.drain_ms, kMostMs);
   }
   if (o.connections == 0 || o.connections > kMostConnections) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "remote_connections %u must be 1 to %u",

@@ -211,7 +211,8 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     s.group = (o.flags & BLEND_STORE_GROUP) != 0;
     s.create = !s.read_only && (o.flags & BLEND_STORE_NO_CREATE) == 0;
     auto handle = std::make_unique<blend_store>();
-    BLEND_ASSIGN(const std::optional<blend::RemoteOptions> remote, blend::capi::read_remote(o.remote));
+    BLEND_ASSIGN(const std::optional<blend::RemoteOptions> remote,
+                 blend::capi::read_remote(o.remote));
     auto opened = remote.has_value()
                       ? blend::open_tiered_store(path, s, *remote, ctx->runtime->events())
                       : blend::open_lmdb_store(path, s, ctx->runtime->events());

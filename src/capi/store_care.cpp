@@ -138,7 +138,7 @@ int32_t blend_store_import(const blend_store* store, const char* path,
 }
 
 int32_t blend_store_list_metrics(const blend_store* store, blend_metric_fn fn, void* user,
-                                  blend_error** err) {
+                                 blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(fn);

@@ -15,7 +15,7 @@ using blend::Status;
 extern "C" {
 
 int32_t blend_store_set_pinned(const blend_store* store, const blend_chunk_id* id, int32_t pinned,
-                        blend_error** err) {
+                               blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(id);
@@ -36,7 +36,7 @@ int32_t blend_store_evict(const blend_store* store, uint64_t target_bytes, uint6
 }
 
 int32_t blend_store_prefetch(const blend_store* store, const blend_chunk_id* ids, size_t n_ids,
-                         blend_error** err) {
+                             blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
     if (n_ids > 0) BLEND_REQUIRE(ids);
@@ -85,8 +85,9 @@ int32_t blend_store_set_tenant_quota(const blend_store* store, const char* tenan
   });
 }
 
-int32_t blend_store_get_tenant_usage(const blend_store* store, const char* tenant, uint64_t* n_chunks,
-                               uint64_t* stored_bytes, uint64_t* quota_bytes, blend_error** err) {
+int32_t blend_store_get_tenant_usage(const blend_store* store, const char* tenant,
+                                     uint64_t* n_chunks, uint64_t* stored_bytes,
+                                     uint64_t* quota_bytes, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(tenant);

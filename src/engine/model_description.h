@@ -2,8 +2,8 @@
 // vocabulary, fingerprint. No weights, no tokenizer.
 //
 // A model that libblend runs (Model) is one of these with weights. A host that runs the model
-// itself gives the description alone (blend_model_create_from_description) and uses the step API: what needs
-// weights takes a Model, so that a described model cannot reach it.
+// itself gives the description alone (blend_model_create_from_description) and uses the step API:
+// what needs weights takes a Model, so that a described model cannot reach it.
 #pragma once
 
 #include <memory>

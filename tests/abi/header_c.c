@@ -1,4 +1,5 @@
-/* The headers stand alone, in C and twice included; so do their macros, and the way to make a struct. */
+/* The headers stand alone, in C and twice included; so do their macros, and the way to make a
+ * struct. */
 #define BLEND_EXPERIMENTAL
 #include "blend/blend.h"
 /* Those that blend.h leaves out. */

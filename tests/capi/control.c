@@ -96,8 +96,8 @@ void control_advise(const fixture* f) {
     advice[i].struct_size = sizeof advice[i];
   }
 
-  /* 80 tokens from storages that load in an eighth, half and ten times what a prefill takes. 4 layers
-   * of 2 * 32 elements of 16 bits a token. */
+  /* 80 tokens from storages that load in an eighth, half and ten times what a prefill takes. 4
+   * layers of 2 * 32 elements of 16 bits a token. */
   o.n_tokens = 80;
   o.ratio = 0.25;
   o.check_layer = 0;
@@ -110,7 +110,8 @@ void control_advise(const fixture* f) {
   CHECK(advice[0].flags == (BLEND_ADVICE_NO_DELAY | BLEND_ADVICE_CHEAPEST));
   CHECK(advice[1].flags == 0);
   CHECK(advice[2].flags == BLEND_ADVICE_SLOWER_THAN_PREFILL);
-  /* Layer by layer, of which the last is computed for the last row alone: near the paper's formula. */
+  /* Layer by layer, of which the last is computed for the last row alone: near the paper's formula.
+   */
   CHECK(fabs(advice[0].hidden_ratio - 0.125) < 0.05 && advice[0].ratio == 0.25);
   CHECK(fabs(advice[1].hidden_ratio - 0.5) < 0.2);
   CHECK(advice[1].ratio > 0.25 && advice[1].ratio < advice[1].hidden_ratio);

@@ -118,7 +118,8 @@ static void check_damage(const fixture* f,
   REQUIRE(c.store != NULL);
   {
     blend_error* err = NULL;
-    CHECK(blend_store_list(c.store, NULL, NULL, 1, count_problems, &problems, &err) == BLEND_E_CORRUPT);
+    CHECK(blend_store_list(c.store, NULL, NULL, 1, count_problems, &problems, &err) ==
+          BLEND_E_CORRUPT);
     CHECK(problems > 0);
     blend_error_free(err);
   }
@@ -232,8 +233,8 @@ void damage_while_open_is_told_by_a_listing(const fixture* f) {
   for (verify = 0; verify < 2; ++verify) {
     CHECK_CODE(BLEND_E_CORRUPT,
                blend_store_list(c.store, NULL, NULL, verify, count_problems, &problems, &err));
-    CHECK_CODE(BLEND_E_CORRUPT, blend_store_list(c.store, "", &filter, verify,
-                                                          count_problems, &problems, &err));
+    CHECK_CODE(BLEND_E_CORRUPT,
+               blend_store_list(c.store, "", &filter, verify, count_problems, &problems, &err));
   }
   CHECK(problems == 0);
   end(&c);

@@ -334,7 +334,8 @@ void nulls_host(const fixture* f) {
   CHECK_CODE(INVALID, blend_model_create_from_description(NULL, w.ctx, &d, &err));
   CHECK_CODE(INVALID, blend_model_create_from_description(&model, NULL, &d, &err));
   CHECK_CODE(INVALID, blend_model_create_from_description(&model, w.ctx, NULL, &err));
-  CHECK_CODE(INVALID, blend_model_create_from_description(&model, w.ctx, &d, &err)); /* zeros make no model */
+  CHECK_CODE(INVALID, blend_model_create_from_description(&model, w.ctx, &d,
+                                                          &err)); /* zeros make no model */
   CHECK(model == NULL);
 
   CHECK_CODE(INVALID, blend_chunk_find(NULL, w.store, tokens, 4, NULL, &id, &err));

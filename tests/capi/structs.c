@@ -52,8 +52,8 @@ static void check_init(const char* name, init_fn init, size_t size, size_t first
   if (buffer[0] != 0xAA) capi_fail(__FILE__, __LINE__, "%s wrote to a refused struct", name);
 }
 
-/* Typed thunks: calling through a cast function pointer would be undefined. Today's sizes are those of
- * the first release. */
+/* Typed thunks: calling through a cast function pointer would be undefined. Today's sizes are those
+ * of the first release. */
 /* clang-format off */
 #define STRUCTS(X) \
   X(blend_ctx_options) \
@@ -151,13 +151,15 @@ void structs_size(const fixture* f) {
   fill_tokens(more, 12, 8);
   s = segment(BLEND_SEGMENT_QUESTION, tokens, 12);
 
-  CHECK_SIZES(blend_ctx_options, sizeof(blend_ctx_options), blend_ctx_options_init, blend_ctx_create(&ctx, o, &err), blend_ctx_close(ctx));
-  CHECK_SIZES(blend_model_options, sizeof(blend_model_options), blend_model_options_init, blend_model_open(&model, w.ctx, f->model, o, &err),
-              blend_model_close(model));
+  CHECK_SIZES(blend_ctx_options, sizeof(blend_ctx_options), blend_ctx_options_init,
+              blend_ctx_create(&ctx, o, &err), blend_ctx_close(ctx));
+  CHECK_SIZES(blend_model_options, sizeof(blend_model_options), blend_model_options_init,
+              blend_model_open(&model, w.ctx, f->model, o, &err), blend_model_close(model));
   CHECK_INFO(blend_model_info, sizeof(blend_model_info), blend_model_get_info(w.model, o, &err));
   CHECK_SIZES(blend_store_options, sizeof(blend_store_options), blend_store_options_init,
               blend_store_open(&store, w.ctx, path_in(f, "s2"), o, &err), blend_store_close(store));
-  CHECK_SIZES(blend_precompute_options, sizeof(blend_precompute_options), blend_precompute_options_init,
+  CHECK_SIZES(blend_precompute_options, sizeof(blend_precompute_options),
+              blend_precompute_options_init,
               blend_precompute(w.model, w.store, more, 12, o, NULL, &err), (void)0);
   CHECK_SIZES(blend_fuse_options, sizeof(blend_fuse_options), blend_fuse_options_init,
               blend_fuse(&fusion, w.model, w.store, &s, 1, o, &err), (void)0);
@@ -166,14 +168,19 @@ void structs_size(const fixture* f) {
               blend_fuse_texts(&fusion, w.model, NULL, NULL, 0, "a", o, &err), (void)0);
   REQUIRE(fusion != NULL);
   CHECK_INFO(blend_store_stat, sizeof(blend_store_stat), blend_store_get_stat(w.store, o, &err));
-  CHECK_INFO(blend_store_report, sizeof(blend_store_report), blend_store_get_report(w.store, o, &err));
+  CHECK_INFO(blend_store_report, sizeof(blend_store_report),
+             blend_store_get_report(w.store, o, &err));
   CHECK_INFO(blend_remote_stat, sizeof(blend_remote_stat),
              blend_store_get_remote_stat(w.store, o, &err));
   CHECK_INFO(blend_fusion_info, sizeof(blend_fusion_info), blend_fusion_get_info(fusion, o, &err));
-  CHECK_INFO(blend_codec_stat, sizeof(blend_codec_stat), blend_store_get_codec_stat(w.store, BLEND_CODEC_NONE, o, &err));
-  CHECK_INFO(blend_fusion_report, sizeof(blend_fusion_report), blend_fusion_get_report(fusion, o, &err));
-  CHECK_INFO(blend_layer_info, sizeof(blend_layer_info), blend_fusion_get_layer(fusion, 0, o, &err));
-  CHECK_INFO(blend_segment_info, sizeof(blend_segment_info), blend_fusion_get_segment(fusion, 0, o, &err));
+  CHECK_INFO(blend_codec_stat, sizeof(blend_codec_stat),
+             blend_store_get_codec_stat(w.store, BLEND_CODEC_NONE, o, &err));
+  CHECK_INFO(blend_fusion_report, sizeof(blend_fusion_report),
+             blend_fusion_get_report(fusion, o, &err));
+  CHECK_INFO(blend_layer_info, sizeof(blend_layer_info),
+             blend_fusion_get_layer(fusion, 0, o, &err));
+  CHECK_INFO(blend_segment_info, sizeof(blend_segment_info),
+             blend_fusion_get_segment(fusion, 0, o, &err));
   {
     struct {
       blend_generate_options o;

@@ -101,7 +101,8 @@ std::string variants_text(const blendpp::StoreReport& stat) {
                 static_cast<ull>(hits));
 }
 
-std::string text_of(const blendpp::StoreReport& stat, const std::vector<blendpp::CodecStat>& codecs) {
+std::string text_of(const blendpp::StoreReport& stat,
+                    const std::vector<blendpp::CodecStat>& codecs) {
   Table table({"chunks", std::to_string(stat.n_chunks)});
   table.add({"tokens", std::to_string(stat.n_tokens)});
   table.add({"K and V", bytes_text(stat.bytes)});
@@ -144,12 +145,11 @@ std::string ask_remote(const blendpp::Store& store) {
 void print_remote(const blendpp::Store& store, const std::string& error) {
   const blendpp::RemoteStat stat = store.remote_stat();
   Table table({"remote tier", error.empty() ? "answers" : error});
-  table.add({"hits, misses", format("%llu, %llu", static_cast<ull>(stat.hits),
-                                    static_cast<ull>(stat.misses))});
-  table.add({"read, written",
-             bytes_text(stat.read_bytes) + ", " + bytes_text(stat.written_bytes)});
-  table.add({"errors, downs", format("%llu, %llu", static_cast<ull>(stat.errors),
-                                     static_cast<ull>(stat.downs))});
+  table.add({"hits, misses",
+             format("%llu, %llu", static_cast<ull>(stat.hits), static_cast<ull>(stat.misses))});
+  table.add({"read, written", bytes_text(stat.read_bytes) + ", " + bytes_text(stat.written_bytes)});
+  table.add({"errors, downs",
+             format("%llu, %llu", static_cast<ull>(stat.errors), static_cast<ull>(stat.downs))});
   std::cout << table.str() << std::flush;
 }
 
@@ -201,10 +201,12 @@ void run(const StoreStatOptions& options) {
   if (options.common.json) {
     nlohmann::json out = json_of(store.report(), codecs);
     out["fidelity"] = fidelity_json(fidelity_rows(store));
-    if (!options.store.remote.url.empty()) out["remote"] = remote_json(store.remote_stat(), remote_error);
+    if (!options.store.remote.url.empty())
+      out["remote"] = remote_json(store.remote_stat(), remote_error);
     std::cout << (options.watch_s > 0 ? out.dump() : out.dump(2)) << std::endl;
   } else {
-    std::cout << text_of(store.report(), codecs) << fidelity_text(fidelity_rows(store)) << std::flush;
+    std::cout << text_of(store.report(), codecs) << fidelity_text(fidelity_rows(store))
+              << std::flush;
     if (!options.store.remote.url.empty()) print_remote(store, remote_error);
   }
   if (options.watch_s > 0) watch(store, options);

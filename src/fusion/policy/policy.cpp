@@ -96,9 +96,8 @@ Result<std::unique_ptr<SelectionPolicy>> make_policy(Policy policy,
 
 bool tempers(Policy policy, const FuseOptions& options) {
   const auto is_ape = [](const PolicyTerm& term) { return term.policy == Policy::ape; };
-  return policy == Policy::ape ||
-         (policy == Policy::combined &&
-          std::any_of(options.terms.begin(), options.terms.end(), is_ape));
+  return policy == Policy::ape || (policy == Policy::combined &&
+                                   std::any_of(options.terms.begin(), options.terms.end(), is_ape));
 }
 
 float attention_inside(const PromptSegment& s, uint32_t row) {

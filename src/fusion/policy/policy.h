@@ -91,9 +91,9 @@ std::unique_ptr<SelectionPolicy> make_union(std::vector<UnionTerm> terms);
 // get if every row attended evenly to all that it sees.
 float attention_inside(const PromptSegment& s, uint32_t row);
 
-// `policy`, with what `options` say of it; null for what chooses nothing: full, reuse, ape, a union of
-// ape alone. INVALID_ARGUMENT for what does not go together: a union without terms or of unions, a
-// callback policy without a callback.
+// `policy`, with what `options` say of it; null for what chooses nothing: full, reuse, ape, a union
+// of ape alone. INVALID_ARGUMENT for what does not go together: a union without terms or of unions,
+// a callback policy without a callback.
 Result<std::unique_ptr<SelectionPolicy>> make_selection_policy(Policy policy,
                                                                const FuseOptions& options);
 

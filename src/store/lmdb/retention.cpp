@@ -69,8 +69,9 @@ void LmdbStore::tell(const Room& room) const {
   }
   if (!common_->events) return;
   for (const Evicted& e : room.evicted) {
-    const Status note = make_error(BLEND_EVENT_EVICTED, "chunk %s (%llu bytes) %s", to_hex(e.id).c_str(),
-                                   static_cast<ull>(e.footprint), why(e.reason));
+    const Status note =
+        make_error(BLEND_EVENT_EVICTED, "chunk %s (%llu bytes) %s", to_hex(e.id).c_str(),
+                   static_cast<ull>(e.footprint), why(e.reason));
     common_->event(note.code(), note.message());
   }
 }

@@ -137,8 +137,8 @@ class Runner {
     if (config.records == kProfileRecords) {
       fuse.profile = plan_.profile->get();
       fuse.selection.correction = !config.corrected ? BLEND_CORRECTION_OFF
-                        : config.guarded  ? BLEND_CORRECTION_ON
-                                          : BLEND_CORRECTION_UNGUARDED;
+                                  : config.guarded  ? BLEND_CORRECTION_ON
+                                                    : BLEND_CORRECTION_UNGUARDED;
     }
     fuse.reserve_tokens = limits_of(question.tokens.size()).max_tokens;
     if (config.policy != BLEND_POLICY_FULL) {
