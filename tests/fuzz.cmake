@@ -51,6 +51,8 @@ function(blend_fuzz name corpus reached)
   add_executable(${name}_corpus ${BLEND_FUZZ_DIR}/${name}.cpp ${BLEND_FUZZ_DIR}/run_corpus.cpp)
   target_link_libraries(${name}_corpus PRIVATE blend_core)
   blend_warnings(${name}_corpus)
+  # A fuzzer and the runner have helpers of one name.
+  set_target_properties(${name}_corpus PROPERTIES UNITY_BUILD OFF)
   set(inputs ${BLEND_FUZZ_DIR}/corpus/${corpus}.zip)
   if(IS_DIRECTORY ${BLEND_FUZZ_DIR}/corpus/${corpus})
     list(APPEND inputs ${BLEND_FUZZ_DIR}/corpus/${corpus})

@@ -69,7 +69,7 @@ TEST_F(BlendppTest, FusesDocumentsAndAQuestion) {
   const blendpp::Chat chat = blendpp::render_texts(model, documents, "and then", texts);
   EXPECT_EQ(fusion.info().n_rows, chat.prompt.n_tokens());
   EXPECT_EQ(chat.text, "be brief\none two three four\nfive six\nQuestion: and then\nAnswer:");
-  EXPECT_EQ(blendpp::Fusion(model, nullptr, {"one", "two"}, "and then").info().n_segments, 4u);
+  EXPECT_EQ(blendpp::Fusion(model, nullptr, {"one", "two"}, "and then").report().n_segments, 4u);
 
   texts.template_source = "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}";
   const std::vector<blendpp::ChatMessage> turns = {

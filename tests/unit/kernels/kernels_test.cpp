@@ -375,8 +375,8 @@ TEST_P(Kernels, DriftIsAddedToAndTakenFromStoredRows) {
       EXPECT_EQ(got, want);
       const DriftSums sums = drift_sums(other.data(), got.data(), n);
       const DriftSums exact = drift_sums_ref(other.data(), got.data(), n);
-      EXPECT_NEAR(sums.foretold, exact.foretold, 1e-5f * (1 + exact.foretold));
-      EXPECT_NEAR(sums.both, exact.both, 1e-4f * (1 + exact.foretold));
+      EXPECT_NEAR(sums.predicted, exact.predicted, 1e-5f * (1 + exact.predicted));
+      EXPECT_NEAR(sums.both, exact.both, 1e-4f * (1 + exact.predicted));
     }
   }
 }
