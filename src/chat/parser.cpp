@@ -272,6 +272,7 @@ class Parser {
   Status check_repeats(const std::vector<std::pair<std::string, ExpressionPtr>>& named,
                        const char* what) const {
     std::vector<std::string_view> names;
+    names.reserve(named.size());
     for (const auto& [name, value] : named) names.emplace_back(name);
     std::sort(names.begin(), names.end());
     const auto twice = std::adjacent_find(names.begin(), names.end());

@@ -8,7 +8,7 @@ import sys
 from collections import namedtuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bindings" / "common" / "generate"))
-from headers import INCLUDE, Headers  # noqa: E402
+from headers import INCLUDE, PARTS, RENAMED, Headers  # noqa: E402
 
 HEADERS = Headers()
 PLAIN = {"uint32_t": c.c_uint32, "int32_t": c.c_int32, "uint64_t": c.c_uint64, "int64_t": c.c_int64,
@@ -83,16 +83,16 @@ def define(name):
     if name in STRUCTS:
         return
     fields = []
-    for member in HEADERS.structs[name].members:
+    for member in HEADERS.declared[name].members:
         kind = member.type.removeprefix("blend_")
-        if kind in HEADERS.structs and not member.pointer:
+        if kind in HEADERS.declared and not member.pointer:
             define(kind)
         one = ctype(kind, int(member.pointer))
         fields.append((member.name, one * member.length if member.length else one))
     STRUCTS[name] = type(name, (c.Structure,), {"_fields_": fields})
 
 
-for struct_name in HEADERS.structs:
+for struct_name in HEADERS.declared:
     define(struct_name)
 CALLBACKS = {name: c.CFUNCTYPE(c.c_int32, *(ctype(p.type, p.stars) for p in parse_parameters(body)))
              for name, body in re.findall(r"^typedef int32_t \(\*blend_(\w+)\)\((.*?)\);", TEXT, re.M | re.S)}
@@ -162,7 +162,16 @@ class Library:
         return handle
 
     def struct(self, struct, /, **members):
-        """A struct with the library's defaults and these members. What they point to lives as long."""
+        """A struct with the library's defaults and these members. What they point to lives as long. Members of
+        a part that it points to (PARTS) are given by the names that they have in the bindings."""
+        for part, (whole, prefix) in PARTS.items():
+            if whole == struct and part.endswith("_options"):
+                names = {RENAMED.get(prefix + m.name, prefix + m.name): m.name for m in HEADERS.declared[part].members}
+                own = {m.name for m in HEADERS.declared[struct].members if m.type != f"blend_{part}"}
+                given = {names[name]: members.pop(name) for name in list(members) if name in names and name not in own}
+                if given:
+                    pointer = next(m.name for m in HEADERS.declared[struct].members if m.type == f"blend_{part}")
+                    members[pointer] = self.struct(part, **given)
         made = STRUCTS[struct]()
         if f"blend_{struct}_init" in FUNCTIONS:
             self.functions[f"blend_{struct}_init"](c.byref(made), c.sizeof(made))

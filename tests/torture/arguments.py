@@ -125,7 +125,7 @@ class Arguments:
         size = c.sizeof(STRUCTS[kind])
         stride = self.rng.choice((size,) * 16 + (0, 1, size - 1, size + 8, 1000, 65536, 65537, 2**31, 2**32 - 1))
         room = self.keep((c.c_byte * (MOST * ROOM))())
-        if not HEADERS.structs[kind].versioned:
+        if not HEADERS.declared[kind].versioned:
             stride = size
         for i in range(MOST if size <= stride <= ROOM else 1):
             self.fill(STRUCTS[kind].from_buffer(room, i * stride), kind, stride)
@@ -136,7 +136,7 @@ class Arguments:
         plain = self.rng.random() < 0.5  # close to what is accepted
         if init in FUNCTIONS:
             self.r.lib.functions[init](c.byref(made), c.sizeof(made))
-        for member in HEADERS.structs[kind].members:
+        for member in HEADERS.declared[kind].members:
             if member.name == "struct_size":
                 made.struct_size = stride
             elif self.rng.random() < (0.85 if plain else 0.4):
@@ -206,7 +206,7 @@ def run(r):
     names = [name for name in FUNCTIONS if name.removeprefix("blend_") not in CLOSES.values()]
     description = w.lib.struct("model_description", n_layers=2, n_heads=4, n_kv_heads=2, head_dim=32, n_vocab=1536,
                                context_length=256, name=c.create_string_buffer(b"host"))
-    a.pool["model"].append(w.lib.opened("model_describe", w.ctx, description).value)
+    a.pool["model"].append(w.lib.opened("model_create_from_description", w.ctx, description).value)
     a.pool["cancel"].append(w.lib.opened("cancel_create").value)
     a.pool["fusion"].append(w.fused().value)
     a.pool["plan"].append(w.lib.opened("plan_create", w.model, w.store, w.prompt, len(w.prompt), None).value)

@@ -47,7 +47,7 @@ def repairing(w, fn, **_):
 
 
 def metrics(w, fn, **_):
-    return w.lib.call("store_visit_metrics", w.store, fn, None), b""
+    return w.lib.call("store_list_metrics", w.store, fn, None), b""
 
 
 def tokens(w, fn, **_):

@@ -211,7 +211,7 @@ class Use:
 
     def hint(self):
         ids = self.lib.array("chunk_id", self.w.ids)
-        return self.lib.call("store_hint", self.w.store, ids, len(ids))
+        return self.lib.call("store_prefetch", self.w.store, ids, len(ids))
 
     def flush(self):
         return self.lib.call("store_flush", self.w.store)
@@ -220,20 +220,20 @@ class Use:
         return self.lib.call("store_get_stat", self.w.store, self.lib.struct("store_stat"))
 
     def push(self):
-        return self.lib.call("store_push", self.w.store, None, None)
+        return self.lib.call("store_remote_push", self.w.store, None, None)
 
     def pull(self):
-        return self.lib.call("store_pull", self.w.store, None, None)
+        return self.lib.call("store_remote_pull", self.w.store, None, None)
 
     def verify(self):
         fn = CALLBACKS["remote_fn"](lambda *_: 0)
-        return self.lib.call("store_verify_remote", self.w.store, None, fn, None)
+        return self.lib.call("store_remote_verify", self.w.store, None, fn, None)
 
     def remove(self):
-        return self.lib.call("store_remove_remote", self.w.store, self.r.rng.choice(self.w.ids))
+        return self.lib.call("store_remote_remove", self.w.store, self.r.rng.choice(self.w.ids))
 
     def check(self):
-        return self.lib.call("store_check_remote", self.w.store)
+        return self.lib.call("store_remote_check", self.w.store)
 
     def timed(self, what, call):
         self.r.step(f"{self.where}; then {what}")

@@ -110,7 +110,7 @@ class World:
 
     def list(self, verify, fn=None, store=None):
         fn = fn or CALLBACKS["chunk_fn"](lambda *_: 0)
-        return self.lib.call("store_list", store or self.store, None, verify, fn, None)
+        return self.lib.call("store_list", store or self.store, None, None, verify, fn, None)
 
 
 class Expected:

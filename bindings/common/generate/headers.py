@@ -82,7 +82,7 @@ def members(body):
         if token["declaration"]:
             kind, stars, name, length = re.fullmatch(
                 r"\s*(?:const )?(.+?)\s*(\**)\s*(\w+)(?:\[(\d+)\])?\s*", token["declaration"], re.S).groups()
-            found.append(Member(kind, bool(stars), name, int(length or 0), before))
+            found.append(Member(kind.removeprefix("struct "), bool(stars), name, int(length or 0), before))
             before, end = "", token.end()
         elif found and "\n" not in body[end:token.start()]:
             last = found[-1]
@@ -116,7 +116,7 @@ def made_whole(structs):
         if name in SHORT and not any(member.source for member in members):
             members = tuple(member for member in members if member.name == "struct_size")
         pointer = f"blend_{part}"
-        members = tuple(member for member in members if "struct " + pointer != member.type and pointer != member.type)
+        members = tuple(member for member in members if member.type != pointer)
         whole[name] = Struct(name, members + as_part(structs[part], prefix))
     return whole
 

@@ -596,7 +596,7 @@ func TestCalibrateAndVerify(t *testing.T) {
 	ok(t, store.UseProfile(profile))
 	options := blend.FuseOptions{ReserveTokens: 8}
 	ok(t, profile.Apply(&options))
-	if options.Ratio != info.Ratio || options.Metric != blend.MetricKV || options.Profile != profile ||
+	if options.Ratio != info.Ratio || options.Metric != blend.MetricAuto || options.Profile != profile ||
 		options.ReserveTokens != 8 || !reflect.DeepEqual(options.ChunkPrefix, bos) {
 		t.Errorf("%+v", options)
 	}

@@ -204,7 +204,6 @@ TEST(PolicyRegistry, EveryRowIsMadeAsItSays) {
     EXPECT_EQ(make_selection_policy(Policy::combined, options).is_ok(),
               e.has(policy_table::kJoins));
   }
-  EXPECT_EQ(find_policy(0), nullptr);
   EXPECT_EQ(find_policy(kLastPolicy + 1), nullptr);
   EXPECT_FALSE(policy_entry(Policy::automatic).has(policy_table::kJoins)) << "auto is no term";
   EXPECT_FALSE(make_policy(Policy::callback, {}).is_ok());
