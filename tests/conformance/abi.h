@@ -87,6 +87,7 @@ using Prompt = std::vector<ReferenceSegment>;
 // As the ABI takes them; they point into what they were made of.
 std::vector<blend_segment> segments_of(const Prompt& prompt);
 blend_fuse_options options_of(const FuseCase& how);
+blend_fuse_options options_of(FuseCase&& how) = delete;
 
 struct Fused {
   Outcome outcome;

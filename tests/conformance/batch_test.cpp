@@ -68,6 +68,8 @@ void expect_same(const Fusion& batched, const Fusion& alone, const std::string& 
   EXPECT_EQ(logits(batched), logits(alone)) << name << ", decoded";
 }
 
+const FuseCase kUsual;  // options_of() points into it
+
 class Batch : public testing::Test {
  protected:
   Batch() {
@@ -185,7 +187,7 @@ TEST_F(Batch, WhatPromptsShareIsLoadedOnce) {
   precompute_chunks();
   const std::vector<Prompt> prompts = {prompt({0, 1, 2}, 0), prompt({1, 2, 0}, 1),
                                        prompt({3, 1}, 2)};
-  const std::vector<blend_fuse_options> options = {options_of({})};
+  const std::vector<blend_fuse_options> options = {options_of(kUsual)};
   const BatchResult batch = fuse_batch(model_, store_, prompts, options);
   ASSERT_EQ(batch.outcome.code, BLEND_OK);
   uint64_t read = 0, used = 0;
@@ -216,7 +218,7 @@ TEST_F(Batch, OnePromptThatHasAChunkTwiceLoadsItOnce) {
 
 TEST_F(Batch, AMissingChunkIsPrefilledOnce) {
   const std::vector<Prompt> prompts = {prompt({0, 1}, 0), prompt({1, 0}, 1), prompt({0, 0}, 2)};
-  const BatchResult batch = fuse_batch(model_, store_, prompts, {options_of({})});
+  const BatchResult batch = fuse_batch(model_, store_, prompts, {options_of(kUsual)});
   ASSERT_EQ(batch.outcome.code, BLEND_OK);
   ASSERT_EQ(blend_store_flush(store_.get(), nullptr), BLEND_OK);
   EXPECT_EQ(stat().written, 2u);
@@ -236,7 +238,7 @@ TEST_F(Batch, AFailureIsItsOwnPromptsAlone) {
     blend_cancel_request(c);
     return Cancel(c);
   }();
-  std::vector<blend_fuse_options> options(5, options_of({}));
+  std::vector<blend_fuse_options> options(5, options_of(kUsual));
   options[2].ratio = 7;
   options[3].progress = [](void*, uint64_t done, uint64_t) -> int32_t {
     return done == 2 ? 41 : 0;  // in the middle of the layers
@@ -305,7 +307,7 @@ TEST_F(Batch, ADamagedChunkIsAMissOfEveryPromptThatHasIt) {
     const char flipped = static_cast<char>(bytes[offset] ^ 0x10);
     out.write(&flipped, 1);
   }
-  const BatchResult batch = fuse_batch(model_, store_, prompts, {options_of({})});
+  const BatchResult batch = fuse_batch(model_, store_, prompts, {options_of(kUsual)});
   ASSERT_EQ(batch.outcome.code, BLEND_OK) << batch.outcome.message;
   EXPECT_EQ(events_.n, before + 1);
   EXPECT_EQ(stat().damaged, 1u);
@@ -318,7 +320,7 @@ TEST_F(Batch, ADamagedChunkIsAMissOfEveryPromptThatHasIt) {
 TEST_F(Batch, EveryNanosecondIsAccountedFor) {
   precompute_chunks();
   const BatchResult batch =
-      fuse_batch(model_, store_, {prompt({0, 1}, 0), prompt({2, 3}, 1)}, {options_of({})});
+      fuse_batch(model_, store_, {prompt({0, 1}, 0), prompt({2, 3}, 1)}, {options_of(kUsual)});
   for (const Fusion& f : batch.fusions) {
     const blend_fusion_report i = info(f);
     EXPECT_EQ(i.ttft_ns, i.plan_ns + i.miss_ns + i.prepare_ns + i.wait_ns + i.place_ns +

@@ -233,7 +233,8 @@ TEST_F(OneThread, FusionsAndWhatFollowsThem) {
 TEST_F(OneThread, Batches) {
   const std::vector<blend_segment> segments = segments_of(prompt_);
   const auto batch = [&](uint32_t first, uint32_t second) {
-    const blend_fuse_options options[2] = {options_of(how(first)), options_of(how(second))};
+    const FuseCase hows[2] = {how(first), how(second)};
+    const blend_fuse_options options[2] = {options_of(hows[0]), options_of(hows[1])};
     blend_fuse_request requests[2];
     for (int i = 0; i < 2; ++i) {
       requests[i] = blend_fuse_request{}, requests[i].struct_size = sizeof requests[i];
@@ -336,7 +337,8 @@ TEST_F(OneThread, Measurements) {
 TEST_F(OneThread, CallsFromCallbacks) {
   const std::vector<blend_segment> segments = segments_of(prompt_);
   expect_kept("a fuse in which a model is opened", [&](uint32_t n) {
-    blend_fuse_options options = options_of(how(1));
+    const FuseCase one = how(1);
+    blend_fuse_options options = options_of(one);
     const std::function<void(uint64_t)> open = [&](uint64_t done) {
       if (done == 1 && n == 0) open_model(ctx_, path_);
     };

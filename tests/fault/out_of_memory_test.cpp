@@ -169,7 +169,8 @@ TEST_P(OutOfMemory, MissesLeftForLater) {
   const Model model = open_model(ctx, path_);
   const Store store = open_store(ctx, dir_.file("store"));
   const std::vector<blend_segment> segments = segments_of(prompt_);
-  const blend_fuse_options options = options_of({.on_miss = BLEND_MISS_COMPUTE_STORE});
+  const FuseCase how{.on_miss = BLEND_MISS_COMPUTE_STORE};
+  const blend_fuse_options options = options_of(how);
   const std::vector<float> want = logits(fuse(model, store, prompt_, {}));
   std::vector<blend_chunk_id> ids(3);
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -227,7 +228,8 @@ TEST_P(OutOfMemory, PutKvAndPlan) {
     view.v = v.data();
   }
   const std::vector<blend_segment> segments = segments_of(prompt_);
-  const blend_fuse_options options = options_of({.on_miss = BLEND_MISS_FAIL});
+  const FuseCase how{.on_miss = BLEND_MISS_FAIL};
+  const blend_fuse_options options = options_of(how);
   precompute_all(model, store, prompt_, {});
   sweep([&](blend_error** error) {
     const std::vector<int32_t>& chunk = prompt_[1].tokens;
