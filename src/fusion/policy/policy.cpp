@@ -80,17 +80,12 @@ Result<std::unique_ptr<SelectionPolicy>> make_policy(Policy policy,
     return Status{BLEND_E_INVALID_ARGUMENT,
                   "BLEND_POLICY_CALLBACK needs a score callback; set `score`"};
   }
-  switch (policy) {
 #define BLEND_MAKE(member, code, name, needs, traits) \
-  case Policy::member:                                \
-    return make_##member(settings);
-#define BLEND_NONE(member, code, name, needs, traits) \
-  case Policy::member:                                \
-    break;
-    BLEND_POLICIES(BLEND_MAKE, BLEND_NONE)
+  if (policy == Policy::member) return make_##member(settings);
+#define BLEND_NONE(member, code, name, needs, traits)
+  BLEND_POLICIES(BLEND_MAKE, BLEND_NONE)
 #undef BLEND_MAKE
 #undef BLEND_NONE
-  }
   return std::unique_ptr<SelectionPolicy>();
 }
 

@@ -37,19 +37,16 @@ Status check_tail(Codec codec, std::span<const std::byte> in, size_t planes) {
 }  // namespace
 
 #define BLEND_ROW(member, name, lossless) \
-  case Codec::member:                     \
-    return &member##_codec();
-#define BLEND_NONE(member, name, lossless) \
-  case Codec::member:                      \
-    return nullptr;
+  if (codec == Codec::member) return &member##_codec();
+#define BLEND_NONE(member, name, lossless)
 
 const PlaneCodec* plane_codec(Codec codec) {
-  switch (codec) { BLEND_CODECS(BLEND_ROW, BLEND_ROW) }
+  BLEND_CODECS(BLEND_ROW, BLEND_ROW)
   return nullptr;
 }
 
 const PackedCodec* packed_codec(Codec codec) {
-  switch (codec) { BLEND_CODECS(BLEND_NONE, BLEND_ROW) }
+  BLEND_CODECS(BLEND_NONE, BLEND_ROW)
   return nullptr;
 }
 
