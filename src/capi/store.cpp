@@ -96,6 +96,24 @@ blend_remote_stat to_stat(const blend::RemoteStat& s) {
   return out;
 }
 
+// The figures that blend_store_stat and blend_store_report both have.
+template <typename Out>
+void show_watched(const blend::StoreStat& s, Out& out) {
+  out.read_mode = static_cast<uint32_t>(s.read_mode);
+  out.n_chunks = s.n_chunks;
+  out.n_tokens = s.n_tokens;
+  out.bytes = s.bytes;
+  out.stored_bytes = s.stored_bytes;
+  out.quota_bytes = s.quota_bytes;
+  out.file_bytes = s.file_bytes;
+  out.queue_bytes = s.queue_bytes;
+  out.hits = s.hits;
+  out.misses = s.misses;
+  out.damaged = s.damaged;
+  out.written = s.written;
+  out.write_errors = s.write_errors;
+}
+
 // Its texts are those of `meta`.
 blend_chunk_info describe(const blend::ChunkMeta& meta, const blend::UseRecord* use) {
   blend_chunk_info i{};
@@ -262,19 +280,7 @@ int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, b
     BLEND_REQUIRE(store);
     BLEND_ASSIGN(const blend::StoreStat s, store->store->stat());
     blend_store_stat out{};
-    out.read_mode = static_cast<uint32_t>(s.read_mode);
-    out.n_chunks = s.n_chunks;
-    out.n_tokens = s.n_tokens;
-    out.bytes = s.bytes;
-    out.stored_bytes = s.stored_bytes;
-    out.quota_bytes = s.quota_bytes;
-    out.file_bytes = s.file_bytes;
-    out.queue_bytes = s.queue_bytes;
-    out.hits = s.hits;
-    out.misses = s.misses;
-    out.damaged = s.damaged;
-    out.written = s.written;
-    out.write_errors = s.write_errors;
+    show_watched(s, out);
     return blend::capi::write_struct(stat, out);
   });
 }
@@ -294,19 +300,8 @@ int32_t blend_store_get_report(const blend_store* store, blend_store_report* rep
     BLEND_REQUIRE(store);
     BLEND_ASSIGN(const blend::StoreStat s, store->store->stat());
     blend_store_report out{};
-    out.read_mode = static_cast<uint32_t>(s.read_mode);
-    out.n_chunks = s.n_chunks;
-    out.n_tokens = s.n_tokens;
-    out.bytes = s.bytes;
-    out.file_bytes = s.file_bytes;
-    out.quota_bytes = s.quota_bytes;
-    out.hits = s.hits;
-    out.misses = s.misses;
-    out.damaged = s.damaged;
-    out.written = s.written;
-    out.write_errors = s.write_errors;
+    show_watched(s, out);
     out.read_bytes_per_s = store->reads->per_second();
-    out.stored_bytes = s.stored_bytes;
     out.ram_hits = s.ram_hits;
     out.pinned_chunks = s.totals.pinned_chunks;
     out.pinned_bytes = s.totals.pinned_bytes;
@@ -322,7 +317,6 @@ int32_t blend_store_get_report(const blend_store* store, blend_store_report* rep
     out.ram_budget_bytes = s.ram_budget_bytes;
     out.ram_chunks = s.ram_chunks;
     out.prefetched_chunks = s.prefetched;
-    out.queue_bytes = s.queue_bytes;
     const blend::TextTotals texts = s.texts.value_or(blend::TextTotals{});
     out.n_texts = texts.n_texts;
     out.varied_texts = texts.n_varied;

@@ -157,9 +157,12 @@ Result<Chat> render_question(const Texts& texts, const char* question, const ble
 // says at its beginning count.
 Result<Chat> render_opening(const Texts& texts, const std::vector<blend_chat_message>& messages,
                             const blend_cancel* cancel) {
-  Texts any = texts;
-  any.documents = {"x"};
-  any.titles = {nullptr};
+  const Texts any{.handle = texts.handle,
+                  .model = texts.model,
+                  .options = texts.options,
+                  .documents = {"x"},
+                  .titles = {nullptr},
+                  .plain = texts.plain};
   if (any.plain) return render_plain(any, "x", cancel);
   std::vector<blend_chat_message> turns;
   for (const blend_chat_message& m : messages) {
@@ -231,7 +234,7 @@ Status fuse_chat(blend_fusion** out, const blend_store* store, const Texts& text
       .status();
 }
 
-// The prefixes that prompts begin with, each for what precedes it. False: they were there.
+// Stores the prefixes that prompts begin with, each after what precedes it. False: all were there.
 Result<bool> store_prefixes(const Texts& texts, const blend_store* store, const blend_chat& opening,
                             const blend_corpus_options& corpus) {
   bool stored = false;
@@ -282,7 +285,7 @@ Result<int32_t> store_documents(const Texts& texts, const blend_store* store,
 extern "C" {
 
 int32_t blend_text_options_init(blend_text_options* options, size_t struct_size) {
-  return blend::capi::init_struct(options, struct_size, blend_text_options{});
+  return blend::capi::init_struct(options, struct_size);
 }
 
 int32_t blend_chat_render_texts(blend_chat** out, const blend_model* model,

@@ -7,18 +7,18 @@
 namespace blend {
 namespace {
 
-// What is no sooner by more than this is as soon.
+// Two passes whose times differ by less than this factor count as equally soon.
 constexpr double kAsSoon = 1.005;
 constexpr double kRounding = 1 + 1e-9;
-// Rows that are to hide behind loading are reckoned slower than they are, and loading no slower
-// than it came: a guess that fails costs time.
+// Rows that must hide behind loading are estimated slower than measured, and loading as fast as
+// measured, because a wrong estimate costs time.
 constexpr double kHiding = 1.25 * kReadsBeside;
-// And of the time that the host gives a little is kept.
+// A margin is kept from the time that the host gives.
 constexpr double kKept = 0.95;
 constexpr int kHalvings = 10;
 constexpr int kRounds = 4;
 constexpr size_t kMostSwapped = 32;
-constexpr size_t kFew = 6;  // of these every set is tried
+constexpr size_t kFew = 6;  // up to this many chunks every set is tried
 
 }  // namespace
 
@@ -73,7 +73,7 @@ PassCost PassModel::cost(double ratio, double slower) const {
 // Computes instead of loading what makes the pass shorter.
 void PassModel::compute_what_is_dear(double ratio) {
   const double best = parts_.size() <= kFew ? try_all(ratio) : try_some(ratio);
-  // Where each by itself brings little all may bring something: nothing is waited for or placed.
+  // Computing one chunk may save nothing where computing all does: then nothing is waited for.
   PassModel all = *this;
   all.compute_all();
   if (all.cost(ratio).seconds <= best * kAsSoon) parts_ = std::move(all.parts_);
