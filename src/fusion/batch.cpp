@@ -77,8 +77,7 @@ std::vector<Result<Fused>> Batch::run(std::unique_ptr<Sequence>& resident) {
 void Batch::settle(Entry& entry, const Status& status) {
   if (status.is_ok()) return;
   entry.status = status;
-  entry.pass.reset();
-  entry.feed.reset();
+  entry.end_round();
 }
 
 // ---- Before the layers
@@ -100,7 +99,6 @@ Status Batch::prepare(Entry& e, std::span<const int32_t> resident) {
   const double spent_s = static_cast<double>(clock_.now_ns()) * 1e-9;
   e.fuse = choose_ratio(e.fuse, e.options().ratio,
                         {store_.reads, &model_->config(), spent_s, e.job->machine}, e.prompt);
-  e.selection = std::make_unique<Selection>(model_->backend(), e.fuse, e.options().deviation);
   e.plan_ns = clock_.now_ns() - begin - e.prompt.miss_ns;
   return Status::ok();
 }
@@ -112,7 +110,7 @@ uint32_t Batch::choose_depth(const LayerFeed& feed) const {
   std::vector<uint64_t> rows(n_layers_, 0);
   for (const Entry& e : entries_) {
     if (!e.alive()) continue;
-    const std::vector<uint64_t> own = e.selection->expected_rows();
+    const std::vector<uint64_t> own = e.session->selection().expected_rows();
     std::transform(rows.begin(), rows.end(), own.begin(), rows.begin(), std::plus<>());
     const PrefillTimes* const times = e.job->machine.prefill;
     if (row_s == 0.0 && times != nullptr) {
@@ -132,11 +130,13 @@ Status Batch::begin_passes(LayerFeed& feed) {
   const uint64_t begin = clock_.now_ns();
   for (Entry& e : entries_) {
     if (!e.alive()) continue;
-    settle(e, e.selection->begin(e.prompt));
+    e.session = std::make_unique<LayerSession>(model_->backend(), model_->config(), e.prompt,
+                                               e.fuse, e.options().deviation, clock_);
+    settle(e, e.session->begin());
     if (!e.alive()) continue;
     e.pass =
-        std::make_unique<Pass>(model_, e.prompt, e.options(), e.fuse, *e.selection, clock_, e.out);
-    e.feed = feed.subscribe(e.prompt, e.selection->first_stored_layer());
+        std::make_unique<Pass>(model_, e.prompt, e.options(), e.fuse, *e.session, clock_, e.out);
+    e.feed = feed.subscribe(e.prompt, e.session->selection().first_stored_layer());
   }
   const uint32_t depth = choose_depth(feed);
   BLEND_RETURN_IF_ERROR(feed.start(depth));
@@ -202,18 +202,16 @@ bool Batch::round(std::unique_ptr<Sequence>& resident) {
 bool Batch::act_on_doubts(std::span<const int32_t> resident) {
   bool again = false;
   for (Entry& e : entries_) {
-    const blend_fusion_report& info = e.out.info;
     const OnUntrusted what = e.options().calibration.on_untrusted;
-    if (!e.alive() || what == OnUntrusted::fuse || info.n_rows_corrected == 0 ||
-        info.drift_share >= kLeastDriftShare) {
+    if (!e.alive() || what == OnUntrusted::fuse || e.session->n_rows_corrected() == 0 ||
+        e.session->drift_share() >= kLeastDriftShare) {
       continue;
     }
     if (what == OnUntrusted::fail) {
-      settle(e, drift_doubt(info.drift_share));
+      settle(e, drift_doubt(e.session->drift_share()));
       continue;
     }
-    e.pass.reset();
-    e.feed.reset();
+    e.end_round();
     e.fuse = full_instead(e.fuse);
     settle(e, prepare(e, &e == &entries_.front() ? resident : std::span<const int32_t>()));
     again = true;
@@ -239,7 +237,7 @@ bool Batch::replace_damaged(const Sha256& id, const Status& damage) {
 uint64_t Batch::rows_through(const Entry& e, uint32_t layer) {
   const blend_layer_info& l = e.out.layers[layer];
   // The last layer that is asked is not gone through to ask it.
-  return l.rows_full + (layer < e.selection->asked().last ? l.rows_asked : 0);
+  return l.rows_full + (layer < e.session->asked().last ? l.rows_asked : 0);
 }
 
 void Batch::learn_pace(const Entry& e) const {
@@ -262,8 +260,7 @@ void Batch::learn_pace(const Entry& e) const {
 void Batch::finish(Entry& e) {
   settle(e, e.pass->finish());
   if (!e.alive()) return;
-  account_segments(e.prompt, e.out);
-  account_totals(e.prompt, e.options(), e.fuse, *e.selection, e.plan_ns, e.out);
+  e.session->report(e.options(), e.plan_ns, e.out);
   for (LaterChunk& chunk : e.prompt.later) {
     const bool is_miss = chunk.is_miss;
     if (store_.later != nullptr && store_.later->add(model_, std::move(chunk)) && is_miss) {

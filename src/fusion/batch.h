@@ -12,9 +12,9 @@
 
 #include "fusion/clock.h"
 #include "fusion/fuse.h"
+#include "fusion/layer_session.h"
 #include "fusion/pass.h"
 #include "fusion/prompt.h"
-#include "fusion/selection.h"
 
 namespace blend {
 
@@ -37,18 +37,23 @@ class Batch {
     const FuseJob* job = nullptr;
     ResolvedFuse fuse;  // the job's, until its prompt says otherwise
     Status status;      // not OK: it is out
-    std::unique_ptr<Selection> selection;
     std::unique_ptr<PromptBuilder> builder;
     Prompt prompt;
     uint64_t plan_ns = 0;
     Fused out;
     // Of a round.
+    std::unique_ptr<LayerSession> session;
     std::unique_ptr<LayerFeed::View> feed;
     std::unique_ptr<Pass> pass;
 
     bool alive() const { return status.is_ok(); }
     const FuseOptions& options() const { return job->request.options; }
     const Watch& watch() const { return job->request.watch; }
+    void end_round() {
+      pass.reset();
+      feed.reset();
+      session.reset();
+    }
   };
 
   // What entries hold of a round ends with it.
@@ -56,8 +61,7 @@ class Batch {
     std::vector<Entry>& entries;
     ~EndOfRound() {
       for (Entry& e : entries) {
-        e.pass.reset();
-        e.feed.reset();
+        e.end_round();
       }
     }
   };

@@ -1,8 +1,7 @@
 // Selection: which rows of a prompt are computed at which layer (CacheBlend 4.2 and 4.3).
 //
-// It holds the rows, the check layers and the choice. The layers themselves are somebody else's:
-// Pass runs them on the built-in engine, StepPlan watches a host that does. Both ask at every layer
-// whether rows are chosen there; if so they measure, choose, and go on with the rows that are left.
+// It holds the rows, the check layers and the choice. LayerSession asks it at every layer whether
+// rows are chosen there, and goes on with those that are left.
 #pragma once
 
 #include <memory>

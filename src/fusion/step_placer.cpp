@@ -30,7 +30,7 @@ StepPlacer::StepPlacer(Backend& backend, std::shared_ptr<const Ropes> ropes, con
       feed_(backend, n_layers, clock),
       view_(feed_.subscribe(prompt, first_stored_layer)),
       targets_(n_layers),
-      accounts_(n_layers) {}
+      placements_(n_layers) {}
 
 Result<std::unique_ptr<StepPlacer>> StepPlacer::start(
     Backend& backend, std::shared_ptr<const Ropes> ropes, const Prompt& prompt,
@@ -80,14 +80,14 @@ void StepPlacer::decide(std::vector<uint8_t> computed, uint32_t last) {
   changed_.notify_all();
 }
 
-void StepPlacer::decide_anew(std::vector<uint8_t> computed, uint32_t last) {
+void StepPlacer::decide_again(std::vector<uint8_t> computed, uint32_t last) {
   {
     std::lock_guard lock(mutex_);
     computed_ = std::move(computed);
     decided_ = last + 1;
     if (held_ != nullptr) {
       held_ = nullptr;
-      anew_ = true;
+      again_ = true;
       --placed_;
       computed_upto_ = placed_;  // the host's rows of the layer are others now
     }
@@ -107,9 +107,9 @@ Status StepPlacer::wait(uint32_t layer, const Watch& watch) {
   return error_;
 }
 
-StepPlacer::Account StepPlacer::account(uint32_t layer) const {
+Placement StepPlacer::placement(uint32_t layer) const {
   std::lock_guard lock(mutex_);
-  return accounts_[layer];
+  return placements_[layer];
 }
 
 void StepPlacer::fail(const Status& status) {
@@ -120,7 +120,7 @@ void StepPlacer::fail(const Status& status) {
   changed_.notify_all();
 }
 
-Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& account) {
+Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Placement& placement) {
   const uint64_t begin = clock_.now_ns();
   const std::vector<StoredRun> runs = stored_runs(prompt_, view_->segments(), staged);
   const Correction* correction = nullptr;
@@ -143,17 +143,12 @@ Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& acc
       fresh.rows = judges;
     }
     BLEND_ASSIGN(correction, corrector_->at(layer, fresh, stored_of));
-    account.n_corrected = corrector_->n_rows();
-    account.n_judging = corrector_->judges().size();
-    if (account.n_corrected > 0) account.share = corrector_->share();
-    account.mean_share = corrector_->mean_share();
-    account.correct_flops = corrector_->flops();
-    account.correct_ns = clock_.now_ns() - begin;
+    placement.add_correction(*corrector_, clock_.now_ns() - begin);
   }
   BLEND_RETURN_IF_ERROR(backend_.place_host(*targets_[layer], ropes_->to_host(layer), runs,
                                             computed_.data(), correction));
-  account.rows_placed = rows_to_place(runs, computed_);
-  account.place_ns = clock_.now_ns() - begin;
+  placement.rows_placed = rows_to_place(runs, computed_);
+  placement.place_ns = clock_.now_ns() - begin;
   return Status::ok();
 }
 
@@ -202,8 +197,8 @@ bool StepPlacer::handle(uint32_t layer) {
 }
 
 bool StepPlacer::place_and_hold(uint32_t layer, const StagedLayer& staged, bool& again) {
-  Account account;
-  account.load = staged.load;
+  Placement placement;
+  placement.load = staged.load;
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {
@@ -213,19 +208,19 @@ bool StepPlacer::place_and_hold(uint32_t layer, const StagedLayer& staged, bool&
     if (stop_) return false;
   }
   // Without the lock: the target is set once, and the rows change only when this layer is placed.
-  if (const Status status = place(layer, staged, account); !status.is_ok()) {
+  if (const Status status = place(layer, staged, placement); !status.is_ok()) {
     fail(status.with_context("layer " + std::to_string(layer)));
     return false;
   }
   {
     std::unique_lock lock(mutex_);
-    accounts_[layer] = account;
+    placements_[layer] = placement;
     placed_ = layer + 1;
     if (decided_ == layer + 1) held_ = &staged;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return stop_ || anew_ || decided_ > layer + 1; });
+    changed_.wait(lock, [&] { return stop_ || again_ || decided_ > layer + 1; });
     if (stop_) return false;
-    again = std::exchange(anew_, false);
+    again = std::exchange(again_, false);
   }
   return true;
 }

@@ -18,6 +18,7 @@
 #include "base/cancel.h"
 #include "fusion/corrector.h"
 #include "fusion/layer_feed.h"
+#include "fusion/placement.h"
 #include "fusion/prompt.h"
 
 namespace blend {
@@ -27,17 +28,6 @@ namespace blend {
 // the layer `last` of it is placed.
 class StepPlacer {
  public:
-  // What became of a layer.
-  struct Account {
-    LayerLoad load;
-    uint64_t rows_placed = 0, place_ns = 0, correct_ns = 0;
-    uint64_t n_corrected = 0;   // rows, of all layers so far
-    uint64_t n_judging = 0;     // rows that the correction was guarded by
-    DriftShare share = {0, 0};  // of it, taken at this layer
-    double mean_share = 0;      // of all layers so far
-    double correct_flops = 0;
-  };
-
   static Result<std::unique_ptr<StepPlacer>> start(Backend& backend,
                                                    std::shared_ptr<const Ropes> ropes,
                                                    const Prompt& prompt,
@@ -55,14 +45,15 @@ class StepPlacer {
   void decide(std::vector<uint8_t> computed, uint32_t last);
   // As decide(), while a layer is held: that one is placed once more before any other. `last` may
   // be this layer itself, which is then held again.
-  void decide_anew(std::vector<uint8_t> computed, uint32_t last);
+  void decide_again(std::vector<uint8_t> computed, uint32_t last);
   // Blocks until the stored rows of `layer` are in place. The rows that the host computes are in
   // its target by now: where the drift correction is guarded, they are read and the layer is placed
   // only then. CANCELLED leaves everything as it was; after another error nothing more is placed.
   Status wait(uint32_t layer, const Watch& watch);
   // The stored rows of the layer that is held; valid from wait() to decide(). Null: none.
   const StagedLayer* held() const { return held_; }
-  Account account(uint32_t layer) const;
+  // What became of the layer.
+  Placement placement(uint32_t layer) const;
   // The chunk whose read failed, after wait() failed with CORRUPT.
   const Sha256& damaged() const { return damaged_; }
   // Places of the segments of held() in the prompt.
@@ -76,7 +67,7 @@ class StepPlacer {
   void main(uint32_t first);
   // False when the thread is to end.
   bool handle(uint32_t layer);
-  Status place(uint32_t layer, const StagedLayer& staged, Account& account);
+  Status place(uint32_t layer, const StagedLayer& staged, Placement& placement);
   // The layer's corrector has rows of the host to judge by.
   bool is_judged(uint32_t layer) const;
   // Places the layer and waits while it is held. False when the thread is to end; `again`: it is to
@@ -99,11 +90,11 @@ class StepPlacer {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::optional<HostKv>> targets_;  // [n_layers]; guarded by mutex_
-  std::vector<Account> accounts_;               // [n_layers]; guarded by mutex_
+  std::vector<Placement> placements_;           // [n_layers]; guarded by mutex_
   uint32_t placed_ = 0;                         // layers below are in place; guarded by mutex_
   uint32_t decided_ = 0;                        // layers below have known rows; guarded by mutex_
   uint32_t computed_upto_ = 0;  // layers below have the host's own rows; guarded by mutex_
-  bool anew_ = false;           // the held layer is to be placed again; guarded by mutex_
+  bool again_ = false;          // the held layer is to be placed again; guarded by mutex_
   bool stop_ = false;           // guarded by mutex_
   Status error_;                // guarded by mutex_
   Sha256 damaged_{};            // written before error_

@@ -9,8 +9,9 @@
 // Where the question chooses, the layers up to the last that it is asked at are begun for its rows
 // alone, then probe(), then again for all rows that are computed.
 //
-// Which rows are computed and who chooses them is the same as with the built-in engine (Pass):
-// selection.h. A step plan is what the C ABI calls a plan.
+// Which step is due, which rows are computed and who chooses them is the same as with the built-in
+// engine (Pass): layer_session.h. The plan turns the host's calls into these steps. A step plan is
+// what the C ABI calls a plan.
 #pragma once
 
 #include <memory>
@@ -20,10 +21,9 @@
 #include "engine/model_description.h"
 #include "fusion/clock.h"
 #include "fusion/fuse.h"
+#include "fusion/layer_session.h"
 #include "fusion/prompt.h"
-#include "fusion/selection.h"
 #include "fusion/step_placer.h"
-#include "fusion/work.h"
 
 namespace blend {
 
@@ -49,15 +49,15 @@ class StepPlan {
   Status restart();
   Status fetch(uint32_t layer, const HostKv& target);
   Status synchronize(uint32_t layer);
-  // What the question attends to, mean over Selection::asked(), due at the last of these layers; on
-  // to layer 0. attention: [n_rows].
+  // What the question attends to, mean over LayerSession::asked(), due at the last of these layers;
+  // on to layer 0. attention: [n_rows].
   Status probe(std::span<const float> attention);
   // fresh: K, V of rows(); null where nothing is measured.
   Status select(uint32_t layer, const HostKv* fresh);
   Status commit(uint32_t layer);
 
   const std::vector<int32_t>& tokens() const { return prompt_.tokens; }
-  const std::vector<uint32_t>& rows() const { return selection_->active(); }
+  const std::vector<uint32_t>& rows() const { return session_->rows(); }
   // The account so far; its sequence is null.
   const Fused& account() const { return out_; }
 
@@ -70,15 +70,17 @@ class StepPlan {
   // Makes the first choice, starts loading.
   Status begin();
   // The rows that go on from a check layer. fresh: K, V of rows().
-  Status choose(uint32_t layer, const HostKv* fresh);
-  // The question's rows, which stand last among rows().
-  std::span<const uint32_t> asking_rows() const {
-    return std::span(rows()).last(prompt_.segments.back().n_rows);
-  }
+  Status choose(const HostKv* fresh);
   // fresh: as the backend computes with it, in `kv` of `buffer`.
-  Status read_fresh(uint32_t layer, const HostKv& fresh, std::unique_ptr<DeviceBuffer>& buffer,
-                    Tensor& kv) const;
-  std::vector<uint8_t> computed() const { return selection_->computed(prompt_.n_rows()); }
+  Status read_fresh(const HostKv& fresh, std::unique_ptr<DeviceBuffer>& buffer, Tensor& kv) const;
+  // Tells the placer which rows the host computes from now on; again: see
+  // StepPlacer::decide_again().
+  void decide(bool again = false);
+  // Whether the layer at hand is synchronized.
+  bool is_placed() const { return session_->due() != LayerStep::place; }
+  bool probe_due() const { return session_->due() == LayerStep::probe; }
+  bool is_done() const { return session_->due() == LayerStep::done; }
+  bool is_dead() const { return dead_ || session_->due() == LayerStep::broken; }
   void refresh_account();
   void finish();
 
@@ -96,30 +98,16 @@ class StepPlan {
   PromptBuilder builder_;
   Prompt prompt_;
   uint64_t plan_ns_ = 0;
-  std::unique_ptr<Selection> selection_;
+  std::shared_ptr<const Ropes> ropes_;
   bool loads_ = false;  // anything from the store
   Fused out_;
-  uint64_t select_ns_ = 0;
 
-  uint32_t layer_ = 0;         // the first that is not committed
-  uint32_t fetched_ = 0;       // layers below have their target
-  bool synchronized_ = false;  // layer_
-  bool selected_ = false;      // layer_
-  bool probing_ = false;       // probe() is to come
-  LayerRange asked_;           // where it asks
-  Status broken_;              // what a restart must mend
-  bool dead_ = false;          // something broke half-way: only close is left
-
-  std::shared_ptr<const Ropes> ropes_;
-  std::unique_ptr<Corrector> corrector_;  // null: stored rows stay as they are
-  uint64_t correct_ns_ = 0;
-  double correct_flops_ = 0;  // of the layer at hand
-  uint64_t n_corrected_ = 0;  // rows
-  uint64_t n_judging_ = 0;    // rows
-  double drift_share_ = 0;
-  Work work_;
-  uint64_t n_rows_from_memory_ = 0;
-  std::unique_ptr<StepPlacer> placer_;  // its thread ends first
+  std::unique_ptr<LayerSession> session_;  // of prompt_, from the last restart on
+  uint32_t fetched_ = 0;                   // layers below have their target
+  bool selected_ = false;                  // select() was called for the layer at hand
+  Status broken_;                          // what a restart must mend
+  bool dead_ = false;                      // something broke half-way: only close is left
+  std::unique_ptr<StepPlacer> placer_;     // its thread ends before the session's corrector goes
 };
 
 }  // namespace blend

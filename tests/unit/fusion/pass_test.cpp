@@ -34,20 +34,22 @@ class PassTest : public test::EngineTest {
     const ResolvedFuse how = test::resolved(options_, n_layers_);
     PromptBuilder builder(*model_, &store_, true, DType::f32, options_, how);
     prompt_ = std::move(*builder.build(segments_, {}, {}));
-    auto selection = std::make_unique<Selection>(model_->backend(), how, options_.deviation);
-    EXPECT_TRUE(selection->begin(prompt_).is_ok());
     const Stopwatch clock;
-    Pass pass(model_, prompt_, options_, how, *selection, clock, out);
+    LayerSession session(model_->backend(), model_->config(), prompt_, how, options_.deviation,
+                         clock);
+    EXPECT_TRUE(session.begin().is_ok());
+    Pass pass(model_, prompt_, options_, how, session, clock, out);
     LayerFeed feed(model_->backend(), n_layers_, clock);
-    auto view = feed.subscribe(prompt_, selection->first_stored_layer());
+    auto view = feed.subscribe(prompt_, session.selection().first_stored_layer());
     EXPECT_TRUE(feed.start(kUsualRingDepth).is_ok());
     EXPECT_TRUE(pass.prepare(*view).is_ok());
     for (uint32_t layer = 0; layer < n_layers_; ++layer) {
-      if (between) between(layer, *selection);
+      if (between) between(layer, session.selection());
       const Status status = pass.layer(layer, {});
       EXPECT_TRUE(status.is_ok()) << status.message();
     }
     EXPECT_TRUE(pass.finish().is_ok());
+    session.report(options_, 0, out);
     EXPECT_EQ(out.sequence->n_rows(), 0u);  // until the commit it is as before
     pass.commit();
     return out;
@@ -197,13 +199,14 @@ TEST_F(PassTest, ACancelledPassStopsInItsLayer) {
   const ResolvedFuse how = test::resolved(options_, n_layers_);
   PromptBuilder builder(*model_, &store_, true, DType::f32, options_, how);
   prompt_ = std::move(*builder.build(segments_, {}, {}));
-  auto selection = std::make_unique<Selection>(model_->backend(), how, options_.deviation);
-  ASSERT_TRUE(selection->begin(prompt_).is_ok());
   const Stopwatch clock;
+  LayerSession session(model_->backend(), model_->config(), prompt_, how, options_.deviation,
+                       clock);
+  ASSERT_TRUE(session.begin().is_ok());
   Fused out;
-  Pass pass(model_, prompt_, options_, how, *selection, clock, out);
+  Pass pass(model_, prompt_, options_, how, session, clock, out);
   LayerFeed feed(model_->backend(), n_layers_, clock);
-  auto view = feed.subscribe(prompt_, selection->first_stored_layer());
+  auto view = feed.subscribe(prompt_, session.selection().first_stored_layer());
   ASSERT_TRUE(feed.start(kUsualRingDepth).is_ok());
   ASSERT_TRUE(pass.prepare(*view).is_ok());
   EXPECT_TRUE(pass.layer(0, {&cancel, {}}).is_ok());
