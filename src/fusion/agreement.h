@@ -5,7 +5,7 @@
 
 #include "engine/model_description.h"
 #include "fusion/prompt.h"
-#include "fusion/resolve.h"
+#include "fusion/resolved_fuse.h"
 
 namespace blend {
 

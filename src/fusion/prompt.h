@@ -14,7 +14,7 @@
 #include "control/cost_model.h"
 #include "engine/model_description.h"
 #include "fusion/options.h"
-#include "fusion/resolve.h"
+#include "fusion/resolved_fuse.h"
 #include "store/chunk_store.h"
 
 namespace blend {

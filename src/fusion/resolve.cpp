@@ -61,14 +61,6 @@ Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& o
   return Schedule{{options.check_layer, ratio}};
 }
 
-// The check at which the drift maps may begin: the first that measures. Null: none.
-const CheckLayer* first_measured(const Schedule& schedule) {
-  for (const CheckLayer& check : schedule) {
-    if (check.layer > 0) return &check;
-  }
-  return schedule.empty() ? nullptr : &schedule.front();
-}
-
 // Where the host insists on the drift maps.
 Status check_drift(const ResolvedFuse& o) {
   if (o.drift == nullptr) return Status::ok();
@@ -163,24 +155,6 @@ Status choose_ranking(const FuseOptions& o, ResolvedFuse& out) {
 }
 
 }  // namespace
-
-double ResolvedFuse::mean_ratio() const {
-  if (own_schedule) return blend::mean_ratio(schedule, n_layers);
-  return choice.has_value() ? choice->ratio : ratio;
-}
-
-bool ResolvedFuse::has_drift_for_schedule() const {
-  return drift != nullptr && first_measured(schedule)->layer == drift->check_layer();
-}
-
-uint32_t ResolvedFuse::first_stored_layer(bool corrects) const {
-  if (needs.probe()) return 0;  // nothing waits for fresh K, V
-  const uint32_t first = schedule.front().layer;
-  // Up to the first check layer every row keeps its fresh K, V; a measurement there needs the
-  // stored ones too.
-  const bool measures = corrects || !needs.nothing();
-  return measures || first == 0 ? first : first + 1;
-}
 
 Result<ResolvedFuse> resolve(const FuseRequest& request, const FuseSite& site) {
   const FuseOptions& o = request.options;

@@ -80,4 +80,11 @@ Schedule falling_schedule(double ratio, uint32_t first_layer, uint32_t n_checks,
   return schedule;
 }
 
+const CheckLayer* first_measured(const Schedule& schedule) {
+  for (const CheckLayer& check : schedule) {
+    if (check.layer > 0) return &check;
+  }
+  return schedule.empty() ? nullptr : &schedule.front();
+}
+
 }  // namespace blend

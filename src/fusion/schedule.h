@@ -27,4 +27,7 @@ double mean_ratio(std::span<const CheckLayer> schedule, uint32_t n_layers);
 // have the mean r. Fewer checks where the model has fewer layers.
 Schedule falling_schedule(double ratio, uint32_t first_layer, uint32_t n_checks, uint32_t n_layers);
 
+// The check at which the drift maps may begin: the first that measures. Null: none.
+const CheckLayer* first_measured(const Schedule& schedule);
+
 }  // namespace blend

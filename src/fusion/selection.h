@@ -13,7 +13,7 @@
 #include "fusion/options.h"
 #include "fusion/policy/policy.h"
 #include "fusion/prompt.h"
-#include "fusion/resolve.h"
+#include "fusion/resolved_fuse.h"
 #include "fusion/rows.h"
 
 namespace blend {

@@ -10,7 +10,7 @@
 
 #include "engine/model_description.h"
 #include "fusion/options.h"
-#include "fusion/resolve.h"
+#include "fusion/resolved_fuse.h"
 #include "profile/profile.h"
 
 namespace blend {
