@@ -99,8 +99,7 @@ int main() {
   for (const size_t m : {size_t{1}, size_t{4}}) {
     few_rows(BlockType::none, DType::f32, m);
     few_rows(BlockType::none, DType::f16, m);
-    for (auto type = static_cast<uint8_t>(BlockType::q4_0);
-         type <= static_cast<uint8_t>(BlockType::q6_k); ++type) {
+    for (auto type = static_cast<uint8_t>(BlockType::q4_0); type < kBlockTypes; ++type) {
       few_rows(static_cast<BlockType>(type), DType::f32, m);
     }
   }

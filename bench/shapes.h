@@ -36,8 +36,7 @@ inline test::RandomModelSpec shape_of(const std::string& name, const std::string
     spec.dtype = dtype == "bf16" ? DType::bf16 : dtype == "f32" ? DType::f32 : DType::f16;
     return spec;
   }
-  for (auto type = static_cast<uint8_t>(BlockType::q4_0);
-       type <= static_cast<uint8_t>(BlockType::q6_k); ++type) {
+  for (auto type = static_cast<uint8_t>(BlockType::q4_0); type < kBlockTypes; ++type) {
     const auto blocks = static_cast<BlockType>(type);
     if (dtype != block_type_name(blocks)) continue;
     if (spec.d_model % block_elements(blocks) != 0 || spec.d_ff % block_elements(blocks) != 0) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/weight_grids.h"
 #include "cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -16,6 +17,8 @@ namespace blend::kernels::HWY_NAMESPACE {
 namespace {
 
 #include "base/weight_blocks-inl.h"
+#include "base/weight_codes-inl.h"
+#include "base/weight_decode-inl.h"
 
 }  // namespace
 

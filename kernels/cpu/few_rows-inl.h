@@ -139,7 +139,7 @@ struct Sums {
 // Rows of blocks.
 template <class Codes>
 struct Blocks {
-  static size_t row_bytes(size_t k) { return k / Codes::kElements * Codes::kBytes; }
+  static size_t row_bytes(const FewRows&, size_t k) { return k / Codes::kElements * Codes::kBytes; }
   template <size_t kW, size_t kX>
   static void add_rest(const FewRows&, const Part&, float (&)[kX][4]) {}
 
@@ -217,8 +217,9 @@ struct Blocks {
     HWY_ALIGN int8_t space[kW][Codes::kElements];
     HWY_ALIGN float scale[kW][kScales], least[kW][kScales];
     FetchAhead& fetch = *all.fetch;
-    const size_t bytes = row_bytes(p.k);
-    const auto* at = reinterpret_cast<const uint8_t*>(p.w) + all.j * bytes + row_bytes(all.first);
+    const size_t bytes = row_bytes(p, p.k);
+    const auto* at =
+        reinterpret_cast<const uint8_t*>(p.w) + all.j * bytes + row_bytes(p, all.first);
     for (size_t e = all.first; e < all.last; e += Codes::kElements, at += Codes::kBytes) {
       const int8_t* codes[kW];
       BLEND_UNROLL
@@ -247,11 +248,24 @@ struct Blocks {
   }
 };
 
+// What the sixteen nibbles stand for, before they are scaled.
+template <class Codes>
+HWY_INLINE V sixteen_values() {
+  const D d;
+  if constexpr (requires { Codes::kTable; }) {
+    const hn::Rebind<int8_t, D> d8;
+    const hn::Rebind<int32_t, D> d32;
+    return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, Codes::kTable)));
+  } else {
+    return hn::Iota(d, -Codes::kMiddle);
+  }
+}
+
 // Rows of blocks of four bits an element, where a vector has sixteen lanes: the sixteen values of a
 // part are a vector that nibbles index. It costs half as much as computing each value.
 template <class Codes>
 struct Nibbles {
-  static size_t row_bytes(size_t k) { return Blocks<Codes>::row_bytes(k); }
+  static size_t row_bytes(const FewRows& p, size_t k) { return Blocks<Codes>::row_bytes(p, k); }
   template <size_t kW, size_t kX>
   static void add_rest(const FewRows&, const Part&, float (&)[kX][4]) {}
 
@@ -264,9 +278,10 @@ struct Nibbles {
     constexpr size_t kParts = Codes::kElements / Codes::kPart;
     HWY_ALIGN float scale[kW][(kParts + 15) / 16 * 16], least[kW][(kParts + 15) / 16 * 16];
     FetchAhead& fetch = *all.fetch;
-    const size_t bytes = row_bytes(p.k);
-    const auto* at = reinterpret_cast<const uint8_t*>(p.w) + all.j * bytes + row_bytes(all.first);
-    const V ladder = hn::Iota(d, -Codes::kMiddle);
+    const size_t bytes = row_bytes(p, p.k);
+    const auto* at =
+        reinterpret_cast<const uint8_t*>(p.w) + all.j * bytes + row_bytes(p, all.first);
+    const V ladder = sixteen_values<Codes>();
     for (size_t e = all.first; e < all.last; e += Codes::kElements, at += Codes::kBytes) {
       BLEND_UNROLL
       for (size_t r = 0; r < kW; ++r) Codes::parts(at + r * bytes, scale[r], least[r]);
@@ -318,7 +333,7 @@ template <class Codes>
 struct WidenedNibbles {
   static_assert(Codes::kMiddle == 8 && !Codes::kLeast && Codes::kElements == Codes::kPart &&
                 Codes::kElements == 2 * Codes::kRun);
-  static size_t row_bytes(size_t k) { return Blocks<Codes>::row_bytes(k); }
+  static size_t row_bytes(const FewRows& p, size_t k) { return Blocks<Codes>::row_bytes(p, k); }
   template <size_t kW, size_t kX>
   static void add_rest(const FewRows&, const Part&, float (&)[kX][4]) {}
 
@@ -329,9 +344,10 @@ struct WidenedNibbles {
     const hn::Rebind<int32_t, D> d32;
     const auto high_bits = hn::Set(d32, static_cast<int32_t>(0xF0000000));
     FetchAhead& fetch = *all.fetch;
-    const size_t bytes = row_bytes(p.k);
+    const size_t bytes = row_bytes(p, p.k);
     const float* x = all.x + all.first * kX;
-    const auto* at = reinterpret_cast<const uint8_t*>(p.w) + all.j * bytes + row_bytes(all.first);
+    const auto* at =
+        reinterpret_cast<const uint8_t*>(p.w) + all.j * bytes + row_bytes(p, all.first);
     for (size_t e = all.first; e < all.last;
          e += Codes::kElements, at += Codes::kBytes, x += Codes::kElements * kX) {
       BLEND_UNROLL
@@ -363,6 +379,56 @@ struct WidenedNibbles {
         BLEND_UNROLL
         for (size_t n = 0; n < kX; ++n) {
           sums.v[r][n] = hn::MulAdd(of_block, sum[n], sums.v[r][n]);
+        }
+      }
+    }
+  }
+};
+
+// Rows of blocks of any type of base/weight_codes-inl.h.
+struct AnyBlocks {
+  static size_t row_bytes(const FewRows& p, size_t k) {
+    return weight_row_bytes(p.dtype, p.blocks, k);
+  }
+  template <size_t kW, size_t kX>
+  static void add_rest(const FewRows&, const Part&, float (&)[kX][4]) {}
+
+  template <size_t kW, size_t kX>
+  static HWY_INLINE void add(const FewRows& p, const Part& all, Sums<kW, kX>& sums) {
+    constexpr size_t kParts = kAnyElements / kAnyPart;
+    const D d;
+    const hn::Rebind<int8_t, D> d8;
+    const hn::Rebind<int32_t, D> d32;
+    HWY_ALIGN int8_t codes[kW][kAnyElements];
+    float scale[kW][kParts], least[kW][kParts];
+    FetchAhead& fetch = *all.fetch;
+    const size_t elements = block_elements(p.blocks), block = block_bytes(p.blocks);
+    const Unpack unpack = unpack_of(p.blocks);
+    const size_t bytes = row_bytes(p, p.k);
+    const auto* at =
+        reinterpret_cast<const uint8_t*>(p.w) + all.j * bytes + row_bytes(p, all.first);
+    for (size_t e = all.first; e < all.last; e += elements, at += block) {
+      for (size_t r = 0; r < kW; ++r) {
+        unpack(at + r * bytes, codes[r], scale[r], least[r]);
+        if (!Part::as_it_lies<kW, kX>) continue;
+        for (size_t line = 0; line < block; line += 64) {
+          hwy::Prefetch(at + all.ahead + r * bytes + line);
+        }
+      }
+      if (!Part::as_it_lies<kW, kX>) fetch.some_lines();
+      for (size_t part = 0; part < elements / kAnyPart; ++part) {
+        const float* const x = all.x + (e + part * kAnyPart) * kX;
+        BLEND_UNROLL
+        for (size_t c = 0; c < kAnyPart; c += kLanes) {
+          V weights[kW];
+          BLEND_UNROLL
+          for (size_t r = 0; r < kW; ++r) {
+            const auto bytes_of = hn::LoadU(d8, codes[r] + part * kAnyPart + c);
+            weights[r] = hn::MulSub(hn::Set(d, scale[r][part]),
+                                    hn::ConvertTo(d, hn::PromoteTo(d32, bytes_of)),
+                                    hn::Set(d, least[r][part]));
+          }
+          sums.add(weights, x + c * kX);
         }
       }
     }
@@ -403,12 +469,12 @@ constexpr size_t kTogether<Plain<Elements>, kX> =
 // Rows of elements one by one.
 template <class Elements>
 struct Plain {
-  static size_t row_bytes(size_t k) { return k * Elements::kSize; }
+  static size_t row_bytes(const FewRows&, size_t k) { return k * Elements::kSize; }
 
   template <size_t kW, size_t kX>
   static HWY_INLINE void add(const FewRows& p, const Part& all, Sums<kW, kX>& sums) {
     constexpr size_t kLine = 64 / Elements::kSize / kLanes;  // of vectors
-    const size_t bytes = row_bytes(p.k);
+    const size_t bytes = row_bytes(p, p.k);
     const std::byte* w = p.w + all.j * bytes + all.first * Elements::kSize;
     const float* x = all.x + all.first * kX;
     constexpr bool kAsItLies = Part::as_it_lies<kW, kX>;
@@ -448,7 +514,7 @@ struct Plain {
       for (size_t n = 0; n < kX; ++n) {
         const float xe = part.x[e / kLanes * kLanes * kX + n * kLanes + e % kLanes];
         for (size_t r = 0; r < kW; ++r) {
-          const std::byte* const row = p.w + (part.j + r) * row_bytes(p.k);
+          const std::byte* const row = p.w + (part.j + r) * row_bytes(p, p.k);
           sums[n][r] += Elements::load_one(row + e * Elements::kSize) * xe;
         }
       }

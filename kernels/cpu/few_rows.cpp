@@ -96,7 +96,7 @@ void some_of_x(const FewRows& p, const Part& part, size_t end, size_t i, size_t 
 template <class Weights, size_t kX>
 void one_or_two(const FewRows& p) {
   constexpr size_t kRowsOfW = kTogether<Weights, kX>;
-  const size_t bytes = Weights::row_bytes(p.k);
+  const size_t bytes = Weights::row_bytes(p, p.k);
   const size_t ahead =
       kRowsOfW < kMostW ? prefetch_distance_in_order(bytes) : prefetch_distance(kMostW * bytes);
   FetchAhead none;
@@ -108,7 +108,7 @@ void all_rows(const FewRows& p) {
   if (p.m == 1) return one_or_two<Weights, 1>(p);
   if (p.m == 2) return one_or_two<Weights, 2>(p);
   HWY_ALIGN float sums[kGroup * kFewRowsMost * kLanes];
-  const size_t bytes = Weights::row_bytes(p.k), padded = few_rows_padded(p.k);
+  const size_t bytes = Weights::row_bytes(p, p.k), padded = few_rows_padded(p.k);
   const RowGroups groups(p.m, kMostX);
   const size_t group = rows_of_group(bytes, p.m * p.k * sizeof(float));
   const size_t row_part = groups.rows(0) * kPartUnit * sizeof(float);
@@ -169,6 +169,18 @@ void Product(const FewRows& p) {
       return all_rows<Blocks<CodesQ5_K>>(p);
     case BlockType::q6_k:
       return all_rows<Blocks<CodesQ6_K>>(p);
+    case BlockType::q2_k:
+      return all_rows<Blocks<CodesQ2_K>>(p);
+    case BlockType::q3_k:
+      return all_rows<Blocks<CodesQ3_K>>(p);
+    case BlockType::iq4_nl:
+      return all_rows<FourBits<CodesIQ4_NL, Blocks<CodesIQ4_NL>>>(p);
+    case BlockType::iq4_xs:
+      return all_rows<FourBits<CodesIQ4_XS, Blocks<CodesIQ4_XS>>>(p);
+    case BlockType::mxfp4:
+      return all_rows<FourBits<CodesMXFP4, Blocks<CodesMXFP4>>>(p);
+    default:
+      return all_rows<AnyBlocks>(p);
   }
 }
 

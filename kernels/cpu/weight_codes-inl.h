@@ -17,11 +17,18 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "base/weight_blocks.h"
+#include "base/weight_grids.h"
 #include "cpu/simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+
+namespace {
+#include "base/weight_blocks-inl.h"
+#include "base/weight_codes-inl.h"
+}  // namespace
 
 HWY_INLINE float half_value(const uint8_t* p) {
   uint16_t h = 0;
@@ -262,6 +269,121 @@ struct CodesQ6_K {
     return codes;
   }
 };
+
+// Nibbles that are an index into kTable. `Plain` is the type's struct in base/weight_codes-inl.h.
+template <class Plain, const int8_t (&kValues)[16], size_t kFirst>
+struct CodesByTable {
+  static constexpr size_t kElements = Plain::kElements, kBytes = Plain::kBytes;
+  static constexpr size_t kPart = Plain::kPart;
+  static constexpr bool kLeast = false;
+  static constexpr size_t kNibbles = kFirst, kRun = 16;
+  static constexpr const int8_t (&kTable)[16] = kValues;
+  static HWY_INLINE void parts(const uint8_t* b, float* scale, float*) { Plain::scales(b, scale); }
+  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale,
+                                        float* least) {
+    parts(b, scale, least);
+    for (size_t at = 0; at < kElements; at += 32)
+      look_up_sixteen(b + kNibbles + at / 2, codes + at);
+    return codes;
+  }
+
+ private:
+  static HWY_INLINE void look_up_sixteen(const uint8_t* q, int8_t* codes) {
+    const hn::CappedTag<uint8_t, 16> d;
+    if constexpr (hn::MaxLanes(decltype(d)()) == 16) {
+      const auto table = hn::LoadU(d, reinterpret_cast<const uint8_t*>(kTable));
+      const auto both = hn::LoadU(d, q);
+      store_codes(d, hn::TableLookupBytes(table, low_nibbles(d, both)), codes);
+      store_codes(d, hn::TableLookupBytes(table, shift_right<4>(d, both, 15)), codes + 16);
+    } else {
+      look_up(q, 16, kTable, codes);
+    }
+  }
+};
+using CodesIQ4_NL = CodesByTable<Iq4Nl, kNonlinear, 2>;
+using CodesIQ4_XS = CodesByTable<Iq4Xs, kNonlinear, 8>;
+using CodesMXFP4 = CodesByTable<Mxfp4, kE2m1, 1>;
+
+// Sixteen parts of 16 of two bits an element; see two_bits() in base/weight_codes-inl.h.
+// `value(d, quarter, run, j)`: the codes of the elements from j on of a run of 32.
+template <class Value>
+HWY_INLINE void two_bit_codes(const uint8_t* q, int8_t* codes, Value value) {
+  BLEND_UNROLL
+  for (size_t half = 0; half < 2; ++half) {
+    each_bytes<32>([&](auto d, size_t j) HWY_ATTR {
+      const auto bits = hn::LoadU(d, q + 32 * half + j);
+      int8_t* const to = codes + 128 * half + j;
+      store_codes(d, value(d, shift_right<0>(d, bits, 3), 4 * half, j), to);
+      store_codes(d, value(d, shift_right<2>(d, bits, 3), 4 * half + 1, j), to + 32);
+      store_codes(d, value(d, shift_right<4>(d, bits, 3), 4 * half + 2, j), to + 64);
+      store_codes(d, value(d, shift_right<6>(d, bits, 3), 4 * half + 3, j), to + 96);
+    });
+  }
+}
+
+struct CodesQ2_K {
+  static constexpr size_t kElements = 256, kBytes = 84, kPart = 16;
+  static constexpr bool kLeast = true;
+  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale,
+                                        float* least) {
+    HWY_ALIGN uint8_t of_scale[16], of_least[16];
+    each_bytes<16>([&](auto d, size_t j) HWY_ATTR {
+      const auto both = hn::LoadU(d, b + j);
+      hn::Store(low_nibbles(d, both), d, of_scale + j);
+      hn::Store(shift_right<4>(d, both, 15), d, of_least + j);
+    });
+    scaled<16>(of_scale, half_value(b + 80), scale);
+    scaled<16>(of_least, half_value(b + 82), least);
+    two_bit_codes(b + 16, codes, [](auto, auto bits, size_t, size_t) HWY_ATTR { return bits; });
+    return codes;
+  }
+};
+
+struct CodesQ3_K {
+  static constexpr size_t kElements = 256, kBytes = 110, kPart = 16;
+  static constexpr bool kLeast = false;
+  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale, float*) {
+    uint32_t words[3];
+    std::memcpy(words, b + 96, sizeof words);
+    constexpr uint32_t kLower = 0x0f0f0f0fu, kUpper = 0x03030303u;
+    const uint32_t packed[4] = {(words[0] & kLower) | (words[2] & kUpper) << 4,
+                                (words[1] & kLower) | (words[2] >> 2 & kUpper) << 4,
+                                (words[0] >> 4 & kLower) | (words[2] >> 4 & kUpper) << 4,
+                                (words[1] >> 4 & kLower) | (words[2] >> 6 & kUpper) << 4};
+    int8_t signed_scales[16];
+    std::memcpy(signed_scales, packed, sizeof packed);
+    for (int8_t& s : signed_scales) s = static_cast<int8_t>(s - 32);
+    scaled<16>(signed_scales, half_value(b + 108), scale);
+    two_bit_codes(b + 32, codes, [b](auto d, auto bits, size_t run, size_t j) HWY_ATTR {
+      const auto third = hn::And(hn::LoadU(d, b + j), hn::Set(d, static_cast<uint8_t>(1u << run)));
+      const auto less = hn::Eq(third, hn::Zero(d));
+      return hn::Sub(bits, hn::IfThenElseZero(less, hn::Set(d, uint8_t{4})));
+    });
+    return codes;
+  }
+};
+
+// The other types share one product, which unpacks a block by a call: parts of 16 elements, least
+// values always.
+inline constexpr size_t kAnyPart = 16, kAnyElements = 256;
+using Unpack = void (*)(const uint8_t* b, int8_t* codes, float* scale, float* least);
+
+template <class Plain>
+void unpack_parts(const uint8_t* b, int8_t* codes, float* scale, float* least) {
+  constexpr size_t kParts = Plain::kElements / Plain::kPart, kEach = Plain::kPart / kAnyPart;
+  static_assert(Plain::kPart % kAnyPart == 0 && Plain::kElements <= kAnyElements);
+  float scales[kParts], leasts[kParts] = {};
+  Plain::unpack(b, codes, scales, leasts);
+  for (size_t i = 0; i < kParts * kEach; ++i) {
+    scale[i] = scales[i / kEach];
+    least[i] = leasts[i / kEach];
+  }
+}
+inline Unpack unpack_of(BlockType type) {
+  Unpack unpack = nullptr;
+  with_codes(type, [&](auto plain) { unpack = &unpack_parts<decltype(plain)>; });
+  return unpack;
+}
 
 }  // namespace blend::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -1,7 +1,7 @@
-// Decoders of quantized blocks: one plain function for each type.
+// Decoders of quantized blocks: one plain function for each type of four bits and more.
 //
-// Included inside a namespace, without a guard: by weight_blocks.cpp, and by kernels/cpu's
-// block_decode.cpp once for every instruction set, where the compiler makes vectors of the loops.
+// Included inside a namespace, without a guard: by weight_blocks.cpp, and by kernels/cpu once for
+// every instruction set, where the compiler makes vectors of the loops.
 // Include <cstring> and "base/half.h" first.
 
 inline float half_at(const uint8_t* p) {
@@ -127,33 +127,5 @@ inline void q6_k(const uint8_t* b, float* out) {
     sixteen(2, 0, 4, 4), sixteen(2, 16, 4, 4);
     sixteen(3, 0, 4, 6), sixteen(3, 16, 4, 6);
     out += 128;
-  }
-}
-
-// Blocks of `type` (not none) from `at` on, until n elements are written.
-inline void decode_run(BlockType type, const uint8_t* at, size_t n, float* out) {
-  const auto each = [&](auto decode) {
-    const size_t elements = block_elements(type), bytes = block_bytes(type);
-    for (size_t i = 0; i < n; i += elements, at += bytes) decode(at, out + i);
-  };
-  switch (type) {
-    case BlockType::none:
-      return;
-    case BlockType::q4_0:
-      return each(q4_0);
-    case BlockType::q4_1:
-      return each(q4_1);
-    case BlockType::q5_0:
-      return each(q5_0);
-    case BlockType::q5_1:
-      return each(q5_1);
-    case BlockType::q8_0:
-      return each(q8_0);
-    case BlockType::q4_k:
-      return each(q4_k);
-    case BlockType::q5_k:
-      return each(q5_k);
-    case BlockType::q6_k:
-      return each(q6_k);
   }
 }

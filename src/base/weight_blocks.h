@@ -9,11 +9,42 @@
 
 namespace blend {
 
-enum class BlockType : uint8_t { none, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k };
+enum class BlockType : uint8_t {
+  none,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q4_k,
+  q5_k,
+  q6_k,
+  q2_k,
+  q3_k,
+  iq4_nl,
+  iq4_xs,
+  mxfp4,
+  nvfp4,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq3_xxs,
+  iq3_s,
+  iq1_s,
+  iq1_m,
+  tq1_0,
+  tq2_0,
+};
+// How many there are, none included: the types are 0 .. kBlockTypes - 1.
+inline constexpr int kBlockTypes = static_cast<int>(BlockType::tq2_0) + 1;
 
 // "q4_k"; "none".
 const char* block_type_name(BlockType type);
-// Elements of a block; a row's length is a multiple of it: 32, 256 for the K types; 1 for none.
+// Its number in ggml's files; not of none.
+uint32_t ggml_type_of(BlockType type);
+// The type of that number; none where it is no type of blocks, or one that nobody here reads.
+BlockType block_type_of(uint32_t ggml_type);
+// Elements of a block; a row's length is a multiple of it: 32, 64 or 256; 1 for none.
 size_t block_elements(BlockType type);
 // Bytes of a block; 0 for none.
 size_t block_bytes(BlockType type);

@@ -35,17 +35,10 @@ enum class GgufType : uint32_t {
   f64 = 12,
 };
 
-// ggml's numbers of the element types that libblend computes with; there are many more.
+// ggml's numbers of the types of single elements that libblend computes with. Those of blocks:
+// base/weight_blocks.h.
 inline constexpr uint32_t kGgmlF32 = 0;
 inline constexpr uint32_t kGgmlF16 = 1;
-inline constexpr uint32_t kGgmlQ4_0 = 2;
-inline constexpr uint32_t kGgmlQ4_1 = 3;
-inline constexpr uint32_t kGgmlQ5_0 = 6;
-inline constexpr uint32_t kGgmlQ5_1 = 7;
-inline constexpr uint32_t kGgmlQ8_0 = 8;
-inline constexpr uint32_t kGgmlQ4_K = 12;
-inline constexpr uint32_t kGgmlQ5_K = 13;
-inline constexpr uint32_t kGgmlQ6_K = 14;
 inline constexpr uint32_t kGgmlBF16 = 30;
 
 // "Q4_K" for 12; "type 99" for a number this table does not know.

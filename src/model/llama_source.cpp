@@ -40,19 +40,26 @@ constexpr std::array<const char*, kTensorRoles> kGgufNames = {
     "post_ffw_norm.weight",
 };
 
+// Types of single elements.
 struct ElementType {
   uint32_t ggml;
   DType dtype;
-  BlockType blocks;
 };
 constexpr ElementType kElementTypes[] = {
-    {kGgmlF32, DType::f32, BlockType::none},   {kGgmlF16, DType::f16, BlockType::none},
-    {kGgmlBF16, DType::bf16, BlockType::none}, {kGgmlQ4_0, DType::f32, BlockType::q4_0},
-    {kGgmlQ4_1, DType::f32, BlockType::q4_1},  {kGgmlQ5_0, DType::f32, BlockType::q5_0},
-    {kGgmlQ5_1, DType::f32, BlockType::q5_1},  {kGgmlQ8_0, DType::f32, BlockType::q8_0},
-    {kGgmlQ4_K, DType::f32, BlockType::q4_k},  {kGgmlQ5_K, DType::f32, BlockType::q5_k},
-    {kGgmlQ6_K, DType::f32, BlockType::q6_k},
-};
+    {kGgmlF32, DType::f32}, {kGgmlF16, DType::f16}, {kGgmlBF16, DType::bf16}};
+
+// False: libblend has no decoder for it.
+bool set_type(uint32_t ggml, TensorView& view) {
+  view.blocks = block_type_of(ggml);
+  view.dtype = DType::f32;
+  if (view.blocks != BlockType::none) return true;
+  for (const ElementType& e : kElementTypes) {
+    if (e.ggml != ggml) continue;
+    view.dtype = e.dtype;
+    return true;
+  }
+  return false;
+}
 
 std::string tensor_name(TensorRole role, uint32_t layer, const char* name) {
   if (role < TensorRole::attn_norm) return name;
@@ -172,16 +179,12 @@ Result<TensorView> LlamaSource::view(const GgufReader& gguf, const std::string& 
   if (t == nullptr) return make_error(BLEND_E_FORMAT, "tensor '%s' is missing", name.c_str());
   TensorView view;
   view.name = name;
-  const auto type = std::find_if(std::begin(kElementTypes), std::end(kElementTypes),
-                                 [&](const ElementType& e) { return e.ggml == t->type; });
-  if (type == std::end(kElementTypes)) {
+  if (!set_type(t->type, view)) {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "tensor '%s' is %s; libblend reads F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, "
-                      "Q5_1, Q4_K, Q5_K and Q6_K, so convert the model to one of them",
+                      "tensor '%s' is %s, which libblend has no decoder for (docs/models.md lists "
+                      "the types of weights): convert the model to another type",
                       name.c_str(), ggml_type_name(t->type).c_str());
   }
-  view.dtype = type->dtype;
-  view.blocks = type->blocks;
   // ggml counts dimensions from the fastest one.
   view.shape.assign(t->dims.rbegin(), t->dims.rend());
   view.data = file_.data() + t->offset;

@@ -1,6 +1,8 @@
 #include "support/random_blocks.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace blend::test {
 namespace {
@@ -49,6 +51,61 @@ class Block {
 // Standard deviation of the integers 0 .. n - 1, all alike.
 double spread(double n) { return std::sqrt((n * n - 1) / 12); }
 
+// ---- Types of which only the scale's place is known here: random bits, whose scale is what brings
+// the numbers that they decode to at scale 1 to the deviation.
+
+std::vector<size_t> places_of_halves(BlockType type) {
+  switch (type) {
+    case BlockType::q2_k:
+      return {80, 82};
+    case BlockType::q3_k:
+      return {108};
+    case BlockType::tq1_0:
+      return {52};
+    case BlockType::tq2_0:
+      return {64};
+    default:
+      return {0};
+  }
+}
+
+void put_scale(BlockType type, double scale, std::string& block) {
+  const auto put = [&](size_t at, uint32_t value, uint32_t mask) {
+    block[at] = static_cast<char>((static_cast<uint8_t>(block[at]) & ~mask) | (value & mask));
+  };
+  const uint32_t half = f32_to_f16(static_cast<float>(scale));
+  const int exponent = std::ilogb(scale);
+  switch (type) {
+    case BlockType::mxfp4:
+      return put(0, static_cast<uint32_t>(127 + exponent), 255);
+    case BlockType::nvfp4:  // four exponents, a power of two each
+      for (size_t i = 0; i < 4; ++i) {
+        put(i, static_cast<uint32_t>(std::clamp(7 + exponent, 1, 14)) << 3, 255);
+      }
+      return;
+    case BlockType::iq1_m:  // four bits in the upper half of every second byte
+      for (size_t i = 0; i < 4; ++i) put(49 + 2 * i, (half >> 4 * i & 15) << 4, 240);
+      return;
+    default:
+      for (const size_t at : places_of_halves(type)) {
+        put(at, half & 255, 255);
+        put(at + 1, half >> 8, 255);
+      }
+  }
+}
+
+std::string measured_block(BlockType type, double deviation, SplitMix& rng) {
+  std::string block = Block(rng).bits(block_bytes(type)).bytes();
+  put_scale(type, 1.0, block);
+  std::vector<float> values(block_elements(type));
+  decode_blocks(type, reinterpret_cast<const std::byte*>(block.data()), values.size(),
+                values.data());
+  double sum = 0;
+  for (const float v : values) sum += static_cast<double>(v) * static_cast<double>(v);
+  put_scale(type, deviation / std::sqrt(sum / static_cast<double>(values.size())), block);
+  return block;
+}
+
 std::string random_block(BlockType type, double deviation, SplitMix& rng) {
   Block b(rng);
   // Scales of parts are uniform in 32 .. 63: their root mean square; 64 .. 127 likewise.
@@ -81,35 +138,13 @@ std::string random_block(BlockType type, double deviation, SplitMix& rng) {
     case BlockType::q6_k:
       b.bits(192).signed_scales(16).half(deviation / spread(64) / kSigned);
       break;
+    default:
+      return measured_block(type, deviation, rng);
   }
   return b.bytes();
 }
 
 }  // namespace
-
-uint32_t ggml_type_of(BlockType type) {
-  switch (type) {
-    case BlockType::none:
-      return 0;
-    case BlockType::q4_0:
-      return 2;
-    case BlockType::q4_1:
-      return 3;
-    case BlockType::q5_0:
-      return 6;
-    case BlockType::q5_1:
-      return 7;
-    case BlockType::q8_0:
-      return 8;
-    case BlockType::q4_k:
-      return 12;
-    case BlockType::q5_k:
-      return 13;
-    case BlockType::q6_k:
-      return 14;
-  }
-  return 0;
-}
 
 std::string random_blocks(BlockType type, uint64_t n, double deviation, SplitMix& rng) {
   std::string data;

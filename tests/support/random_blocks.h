@@ -8,9 +8,6 @@
 
 namespace blend::test {
 
-// ggml's number of a type.
-uint32_t ggml_type_of(BlockType type);
-
 // n elements of mean about 0 and the given standard deviation: blocks of random bits whose scales
 // make them so. Nothing is quantized. n: a multiple of block_elements(type).
 std::string random_blocks(BlockType type, uint64_t n, double deviation, SplitMix& rng);

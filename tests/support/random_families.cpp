@@ -62,6 +62,9 @@ std::vector<RandomFamily> random_families() {
   phi3_short.rotary_dim = 8;
   phi3_short.long_from = phi3_short.context;
   phi3_short.tied = true;
+  quantized("blocks_of_values", 64, {BlockType::iq4_nl, BlockType::mxfp4, BlockType::nvfp4});
+  quantized("blocks_of_few_bits", 256, {BlockType::q2_k, BlockType::q3_k, BlockType::iq4_xs});
+  quantized("blocks_of_books", 256, {BlockType::iq2_xs, BlockType::iq3_s, BlockType::iq1_m});
   return all;
 }
 

@@ -22,7 +22,7 @@ const char* const kUsage =
     "  --format gguf|hf a GGUF file, or a Hugging Face directory (gguf)\n"
     "  --layers N  --d-model N  --heads N  --kv-heads N  --head-dim N  --d-ff N  --vocab N\n"
     "  --context N  --window N  --seed N\n"
-    "  --dtype f32|f16|bf16|q4_0|q4_1|q5_0|q5_1|q8_0|q4_k|q5_k|q6_k   of the matrices\n"
+    "  --dtype f32|f16|bf16|q8_0|q4_k|iq4_xs|...   of the matrices\n"
     "  --tied 0|1       the output is the embedding\n";
 
 bool set_dtype(const std::string& name, RandomModelSpec& spec) {
@@ -32,7 +32,7 @@ bool set_dtype(const std::string& name, RandomModelSpec& spec) {
     spec.dtype = type;
     return true;
   }
-  for (int i = 1; i <= static_cast<int>(blend::BlockType::q6_k); ++i) {
+  for (int i = 1; i < blend::kBlockTypes; ++i) {
     const auto type = static_cast<blend::BlockType>(i);
     if (name != blend::block_type_name(type)) continue;
     spec.blocks = {type};

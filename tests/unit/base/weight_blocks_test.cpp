@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <bit>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -23,7 +23,7 @@ std::vector<std::byte> from_hex(const std::string& text) {
 }
 
 BlockType type_of(const std::string& name) {
-  for (int i = 1; i <= static_cast<int>(BlockType::q6_k); ++i) {
+  for (int i = 1; i < kBlockTypes; ++i) {
     if (name == block_type_name(static_cast<BlockType>(i))) return static_cast<BlockType>(i);
   }
   ADD_FAILURE() << name;
@@ -51,10 +51,21 @@ TEST(WeightBlocks, DecodeAsGgufPyDoes) {
     ASSERT_EQ(weight_row_bytes(DType::f32, type, want.size()), blocks.size() - 1);
     decode_weights(DType::f32, type, blocks.data() + 1, got.size(), got.data());
     for (size_t i = 0; i < got.size(); ++i) {
-      ASSERT_NEAR(got[i], want[i], 1e-6f * std::abs(want[i]) + 1e-7f) << "element " << i;
+      ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want[i]))
+          << "element " << i << ": " << got[i] << ", " << want[i];
     }
   }
-  EXPECT_EQ(seen.size(), static_cast<size_t>(BlockType::q6_k)) << "every type";
+  EXPECT_EQ(seen.size(), static_cast<size_t>(kBlockTypes - 1)) << "every type";
+}
+
+TEST(WeightBlocks, EveryTypeHasItsNumber) {
+  for (int i = 1; i < kBlockTypes; ++i) {
+    const auto type = static_cast<BlockType>(i);
+    EXPECT_EQ(block_type_of(ggml_type_of(type)), type) << block_type_name(type);
+    EXPECT_EQ(256 % block_elements(type), 0u) << "kernels go by parts of 256";
+  }
+  EXPECT_EQ(block_type_of(0), BlockType::none) << "f32";
+  EXPECT_EQ(block_type_of(15), BlockType::none) << "q8_k";
 }
 
 TEST(WeightBlocks, PlainTypes) {

@@ -100,7 +100,7 @@ TEST_P(Kernels, DecodesEveryHalf) {
 }
 
 TEST_P(Kernels, DecodesBlocksBitForBit) {
-  for (int type = 1; type <= static_cast<int>(BlockType::q6_k); ++type) {
+  for (int type = 1; type < kBlockTypes; ++type) {
     const auto blocks = static_cast<BlockType>(type);
     const size_t n = 5 * block_elements(blocks);
     // Bits of every kind, scales that are infinite, subnormal or no number among them.
@@ -123,7 +123,7 @@ TEST_P(Kernels, DecodesBlocksBitForBit) {
 // and W that begin anywhere.
 TEST_P(Kernels, FewRows) {
   test::SplitMix random(7);
-  for (int type = -3; type <= static_cast<int>(BlockType::q6_k); ++type) {
+  for (int type = -3; type < kBlockTypes; ++type) {
     const auto blocks = type <= 0 ? BlockType::none : static_cast<BlockType>(type);
     const auto dtype = type == -2 ? DType::bf16 : type == -1 ? DType::f16 : DType::f32;
     for (const size_t k : {size_t{5}, size_t{83}, 3 * block_elements(blocks)}) {
@@ -173,7 +173,7 @@ TEST_P(Kernels, FewRows) {
 // y that does not depend on how many there are.
 TEST_P(Kernels, FewRowsInParts) {
   test::SplitMix random(9);
-  for (int type = -3; type <= static_cast<int>(BlockType::q6_k); ++type) {
+  for (int type = -3; type < kBlockTypes; ++type) {
     const auto blocks = type <= 0 ? BlockType::none : static_cast<BlockType>(type);
     const auto dtype = type == -2 ? DType::bf16 : type == -1 ? DType::f16 : DType::f32;
     const size_t k = blocks == BlockType::none ? 2309 : 9 * 256;

@@ -513,13 +513,13 @@ TEST(LlamaSource, RefusesWhatItDoesNotCompute) {
                "blk.0.attn_k.bias");
   EXPECT_TRUE(
       open_bytes(with().tensor("blk.0.attn_rot_embd.weight", 0, {16}, vector).bytes()).is_ok());
-  // Named by the type and the tensor. 256 is Q2_K's block.
+  // Named by the type and the tensor. 256 is the block of Q8_K, which files do not hold.
   RandomModelSpec wide = small();
   wide.d_model = 256;
   wide.head_dim = 64;
   expect_error(
-      random_model(wide).tensor("blk.1.attn_v.weight", 10, {256, 128}, std::string(128 * 84, '\0')),
-      BLEND_E_UNSUPPORTED, "'blk.1.attn_v.weight' is Q2_K");
+      random_model(wide).tensor("blk.1.attn_v.weight", 15, {256, 128}, std::string(128 * 292, '\0')),
+      BLEND_E_UNSUPPORTED, "'blk.1.attn_v.weight' is Q8_K");
   expect_error(with().tensor("output.weight", 99, {16, 300}, vector), BLEND_E_UNSUPPORTED,
                "type 99");
 }
