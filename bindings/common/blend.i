@@ -30,7 +30,7 @@
 %newobject blend_shim::Fusion::fork;
 %newobject blend_shim::Fusion::generate;
 %newobject blend_shim::Batch::take;
-%newobject blend_shim::Plan::create;
+%newobject blend_shim::Layerwise::create;
 
 
 %include "blend_constants.i"
@@ -45,4 +45,4 @@
 %include "shim/model.h"
 %include "shim/profile.h"
 %include "shim/fusion.h"
-%include "shim/plan.h"
+%include "shim/layerwise.h"

@@ -88,15 +88,15 @@
 %threadallow blend_shim::TokenStream::close;
 %threadallow blend_shim::TokenStream::~TokenStream;
 %threadallow blend_shim::Batch::fuse;
-%threadallow blend_shim::Plan::create;
-%threadallow blend_shim::Plan::restart;
-%threadallow blend_shim::Plan::synchronize;
-%threadallow blend_shim::Plan::probe;
-%threadallow blend_shim::Plan::choose;
-%threadallow blend_shim::Plan::choose_unmeasured;
-%threadallow blend_shim::Plan::commit;
-%threadallow blend_shim::Plan::close;
-%threadallow blend_shim::Plan::~Plan;
+%threadallow blend_shim::Layerwise::create;
+%threadallow blend_shim::Layerwise::restart;
+%threadallow blend_shim::Layerwise::synchronize;
+%threadallow blend_shim::Layerwise::probe;
+%threadallow blend_shim::Layerwise::choose;
+%threadallow blend_shim::Layerwise::choose_unmeasured;
+%threadallow blend_shim::Layerwise::commit;
+%threadallow blend_shim::Layerwise::close;
+%threadallow blend_shim::Layerwise::~Layerwise;
 
 // Calls without callbacks that may take long: see interruptible().
 %define BLEND_INTERRUPTIBLE(method, cancel, is_long)

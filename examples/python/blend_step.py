@@ -194,39 +194,39 @@ class Blend:
         return data[: n.value]
 
 
-class Plan:
-    """blend_plan: call fetch, synchronize, select and commit for layer 0, 1, ..."""
+class Layerwise:
+    """blend_layerwise: call fetch, synchronize, select and commit for layer 0, 1, ..."""
 
     def __init__(self, blend, model, store, segments, ratio, chunk_prefix):
         self.blend = blend
         prompt, n = blend.prompt(segments)
         options = blend.fuse_options(ratio, chunk_prefix, MISS_COMPUTE)
-        self.handle = blend.open("blend_plan_create", model, store, prompt, n, c.byref(options))
+        self.handle = blend.open("blend_layerwise_create", model, store, prompt, n, c.byref(options))
 
     def close(self):
-        self.blend.close("blend_plan_close", self.handle)
+        self.blend.close("blend_layerwise_close", self.handle)
 
     def tokens(self):
-        return self.blend.array("blend_plan_get_tokens", self.handle, c.c_int32)
+        return self.blend.array("blend_layerwise_get_tokens", self.handle, c.c_int32)
 
     def rows(self):
-        return self.blend.array("blend_plan_get_rows", self.handle, c.c_uint32)
+        return self.blend.array("blend_layerwise_get_rows", self.handle, c.c_uint32)
 
     def selected(self):
-        return self.blend.array("blend_plan_get_selected", self.handle, c.c_uint32)
+        return self.blend.array("blend_layerwise_get_selected", self.handle, c.c_uint32)
 
     def fetch(self, layer, k, v):
-        self.blend.call("blend_plan_fetch_kv", self.handle, c.c_uint32(layer),
+        self.blend.call("blend_layerwise_fetch_kv", self.handle, c.c_uint32(layer),
                         c.byref(self.blend.view(k, v)))
 
     def synchronize(self, layer):
-        self.blend.call("blend_plan_synchronize", self.handle, c.c_uint32(layer))
+        self.blend.call("blend_layerwise_synchronize", self.handle, c.c_uint32(layer))
 
     def select(self, layer, k, v):
         data, n = c.POINTER(c.c_uint32)(), c.c_size_t()
-        self.blend.call("blend_plan_select", self.handle, c.c_uint32(layer),
+        self.blend.call("blend_layerwise_select", self.handle, c.c_uint32(layer),
                         c.byref(self.blend.view(k, v)), c.byref(data), c.byref(n))
         return data[: n.value]
 
     def commit(self, layer):
-        self.blend.call("blend_plan_commit", self.handle, c.c_uint32(layer))
+        self.blend.call("blend_layerwise_commit", self.handle, c.c_uint32(layer))

@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import Cache, DynamicCache
 
 import blend_step
-from blend_step import CHUNK, PREFIX, QUESTION, Blend, Plan
+from blend_step import CHUNK, PREFIX, QUESTION, Blend, Layerwise
 from to_hugging_face import example_model
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -57,31 +57,31 @@ def describe(blend, ctx, model, directory):
 
 class FusedCache(Cache):
     """K and V of the whole prompt, [1, n_kv_heads, n_rows, head_dim] a layer. The rows that the
-    model computes come through update(), all others from the plan."""
+    model computes come through update(), all others from the layerwise fuse."""
 
-    def __init__(self, plan, model, n_rows):
+    def __init__(self, layerwise, model, n_rows):
         super().__init__(layers=[])
         config, head_dim = model.config, model.model.layers[0].self_attn.head_dim
         shape = (1, config.num_key_value_heads, n_rows, head_dim)
-        self.plan = plan
+        self.layerwise = layerwise
         self.kv = [(torch.zeros(shape), torch.zeros(shape)) for _ in range(config.num_hidden_layers)]
         for layer, (k, v) in enumerate(self.kv):  # the memory is there: load as far ahead as it goes
-            plan.fetch(layer, k, v)
-        self.rows = torch.tensor(plan.rows())  # computed at this layer
+            layerwise.fetch(layer, k, v)
+        self.rows = torch.tensor(layerwise.rows())  # computed at this layer
         self.kept = self.rows  # those of them that go on after it
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
         k, v = self.kv[layer_idx]
         k[:, :, self.rows], v[:, :, self.rows] = key_states, value_states
-        self.plan.synchronize(layer_idx)
-        self.kept = torch.tensor(self.plan.select(layer_idx, key_states, value_states))
+        self.layerwise.synchronize(layer_idx)
+        self.kept = torch.tensor(self.layerwise.select(layer_idx, key_states, value_states))
         return k, v
 
 
-def fused_prefill(model, plan):
+def fused_prefill(model, layerwise):
     """Logits of the prompt's last row, and the cache to go on with."""
-    tokens = torch.tensor(plan.tokens())
-    cache = FusedCache(plan, model, len(tokens))
+    tokens = torch.tensor(layerwise.tokens())
+    cache = FusedCache(layerwise, model, len(tokens))
     inner, columns = model.model, torch.arange(len(tokens))
     hidden = inner.embed_tokens(tokens[cache.rows][None])
     for index, layer in enumerate(inner.layers):
@@ -99,7 +99,7 @@ def fused_prefill(model, plan):
         )
         hidden = hidden[:, torch.isin(rows, cache.kept)]
         cache.rows = cache.kept
-        plan.commit(index)
+        layerwise.commit(index)
     past = DynamicCache()
     for index, (k, v) in enumerate(cache.kv):
         past.update(k, v, index)
@@ -211,10 +211,10 @@ def main():
                                             args.max_tokens))]
 
     begin = time.perf_counter()
-    plan = Plan(blend, described, store, segments, args.ratio, bos)
-    logits, past = fused_prefill(model, plan)
+    layerwise = Layerwise(blend, described, store, segments, args.ratio, bos)
+    logits, past = fused_prefill(model, layerwise)
     step_ms = (time.perf_counter() - begin) * 1e3
-    selected = plan.selected()
+    selected = layerwise.selected()
     results.append(("step", logits, greedy(model, logits, past, eos, args.max_tokens)))
 
     if str(args.gguf) not in ("", "."):
@@ -230,7 +230,7 @@ def main():
     if len(results) == 3:
         print(f"                        step - built-in  {(logits - own).abs().max():.2e}")
         print(f"selected rows equal: {'yes' if selected == own_selected else 'no'}")
-    plan.close()
+    layerwise.close()
     blend.close("blend_store_close", store)
     blend.close("blend_model_close", described)
     blend.close("blend_ctx_close", ctx)

@@ -699,7 +699,7 @@ class Model {
     handle_ = {raw, {ctx.events()}};
   }
   // A model that the host runs itself (blend_model_create_from_description): for put_kv, find and
-  // Plan.
+  // Layerwise.
   Model(const Context& ctx, const ModelDescription& description) {
     detail::Outcome outcome;
     blend_model* raw = nullptr;
@@ -1573,13 +1573,13 @@ class Batch {
 
 // A prompt whose model the host runs itself, layer by layer (blend.h, "Step API"). Exclusive use;
 // the const functions may run concurrently with each other.
-class Plan {
+class Layerwise {
  public:
-  // `store` may be null with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE. The plan keeps the functions
-  // of `options`: select() asks on_score, commit() tells on_progress. A cancel token must outlive
-  // it.
-  Plan(const Model& model, const Store* store, const Prompt& prompt,
-       const FuseOptions& options = FuseOptions())
+  // `store` may be null with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE. The layerwise fuse keeps the
+  // functions of `options`: select() asks on_score, commit() tells on_progress. A cancel token must
+  // outlive it.
+  Layerwise(const Model& model, const Store* store, const Prompt& prompt,
+            const FuseOptions& options = FuseOptions())
       : model_events_(model.events()), callbacks_(std::make_unique<Callbacks>(options)) {
     FuseOptions copy = options;
     if (options.on_progress) {
@@ -1593,31 +1593,32 @@ class Plan {
     detail::point_to_selection(copy);
     const std::vector<blend_segment> segments = prompt.segments();
     detail::Outcome outcome;
-    blend_plan* raw = nullptr;
-    check(outcome, blend_plan_create(&raw, model.get(), store == nullptr ? nullptr : store->get(),
-                                     segments.data(), segments.size(), &copy, outcome.out()));
+    blend_layerwise* raw = nullptr;
+    check(outcome,
+          blend_layerwise_create(&raw, model.get(), store == nullptr ? nullptr : store->get(),
+                                 segments.data(), segments.size(), &copy, outcome.out()));
     handle_ = {raw, {store == nullptr ? nullptr : store->events()}};
   }
   void restart() {
     detail::Outcome outcome;
-    outcome.check(blend_plan_restart(handle_.get(), outcome.out()));
+    outcome.check(blend_layerwise_restart(handle_.get(), outcome.out()));
   }
   void fetch(uint32_t layer, const KvView& layer_kv) {
     detail::Outcome outcome;
-    outcome.check(blend_plan_fetch_kv(handle_.get(), layer, &layer_kv, outcome.out()));
+    outcome.check(blend_layerwise_fetch_kv(handle_.get(), layer, &layer_kv, outcome.out()));
   }
   void synchronize(uint32_t layer) {
     detail::Outcome outcome;
-    outcome.check(blend_plan_synchronize(handle_.get(), layer, outcome.out()));
+    outcome.check(blend_layerwise_synchronize(handle_.get(), layer, outcome.out()));
   }
-  // PROBE, CASCADE and ATTENTION: what the question attends to, [n_rows]; the plan is at layer 0
-  // again. Valid until the next select, probe or restart.
+  // PROBE, CASCADE and ATTENTION: what the question attends to, [n_rows]; the layerwise fuse is at
+  // layer 0 again. Valid until the next select, probe or restart.
   Span<const uint32_t> probe(Span<const float> attention) {
     detail::Outcome outcome;
     const uint32_t* rows = nullptr;
     size_t n = 0;
-    check(outcome, blend_plan_probe(handle_.get(), attention.data(), attention.size(), &rows, &n,
-                                    outcome.out()));
+    check(outcome, blend_layerwise_probe(handle_.get(), attention.data(), attention.size(), &rows,
+                                         &n, outcome.out()));
     return {rows, n};
   }
   // `fresh` may be null where nothing is measured. Valid until the next select, probe or restart.
@@ -1625,45 +1626,45 @@ class Plan {
     detail::Outcome outcome;
     const uint32_t* rows = nullptr;
     size_t n = 0;
-    check(outcome, blend_plan_select(handle_.get(), layer, fresh, &rows, &n, outcome.out()));
+    check(outcome, blend_layerwise_select(handle_.get(), layer, fresh, &rows, &n, outcome.out()));
     return {rows, n};
   }
   void commit(uint32_t layer) {
     detail::Outcome outcome;
-    check(outcome, blend_plan_commit(handle_.get(), layer, outcome.out()));
+    check(outcome, blend_layerwise_commit(handle_.get(), layer, outcome.out()));
   }
   // Rows that the host computes at this point. Valid until the next select, probe or restart.
   Span<const uint32_t> rows() const {
     detail::Outcome outcome;
     const uint32_t* rows = nullptr;
     size_t n = 0;
-    outcome.check(blend_plan_get_rows(get(), &rows, &n, outcome.out()));
+    outcome.check(blend_layerwise_get_rows(get(), &rows, &n, outcome.out()));
     return {rows, n};
   }
-  // The prompt's. Valid while the plan is open.
+  // The prompt's. Valid while the layerwise fuse is open.
   Span<const int32_t> tokens() const {
     detail::Outcome outcome;
     const int32_t* tokens = nullptr;
     size_t n = 0;
-    outcome.check(blend_plan_get_tokens(get(), &tokens, &n, outcome.out()));
+    outcome.check(blend_layerwise_get_tokens(get(), &tokens, &n, outcome.out()));
     return {tokens, n};
   }
   FusionReport report() const {
     detail::Outcome outcome;
     FusionReport report;
-    outcome.check(blend_plan_get_report(get(), &report, outcome.out()));
+    outcome.check(blend_layerwise_get_report(get(), &report, outcome.out()));
     return report;
   }
   LayerInfo layer(uint32_t layer) const {
     detail::Outcome outcome;
     LayerInfo info;
-    outcome.check(blend_plan_get_layer(get(), layer, &info, outcome.out()));
+    outcome.check(blend_layerwise_get_layer(get(), layer, &info, outcome.out()));
     return info;
   }
   SegmentInfo segment(size_t segment) const {
     detail::Outcome outcome;
     SegmentInfo info;
-    outcome.check(blend_plan_get_segment(get(), segment, &info, outcome.out()));
+    outcome.check(blend_layerwise_get_segment(get(), segment, &info, outcome.out()));
     return info;
   }
   // Valid until the next select, probe or restart.
@@ -1671,7 +1672,7 @@ class Plan {
     detail::Outcome outcome;
     const uint32_t* rows = nullptr;
     size_t n = 0;
-    outcome.check(blend_plan_get_selected(get(), &rows, &n, outcome.out()));
+    outcome.check(blend_layerwise_get_selected(get(), &rows, &n, outcome.out()));
     return {rows, n};
   }
   // Valid until the next select, probe or restart.
@@ -1679,10 +1680,10 @@ class Plan {
     detail::Outcome outcome;
     const float* values = nullptr;
     size_t n = 0;
-    outcome.check(blend_plan_get_deviation(get(), &values, &n, outcome.out()));
+    outcome.check(blend_layerwise_get_deviation(get(), &values, &n, outcome.out()));
     return {values, n};
   }
-  const blend_plan* get() const noexcept { return handle_.get(); }
+  const blend_layerwise* get() const noexcept { return handle_.get(); }
 
  private:
   struct Callbacks {
@@ -1701,7 +1702,7 @@ class Plan {
   // The handle closes first: until then events of the model's context may come.
   std::shared_ptr<const EventFn> model_events_;
   std::unique_ptr<Callbacks> callbacks_;
-  detail::Handle<blend_plan, blend_plan_close> handle_;
+  detail::Handle<blend_layerwise, blend_layerwise_close> handle_;
 };
 
 }  // namespace blendpp

@@ -33,8 +33,8 @@ extern "C" {
                                    over the stored K and V, times how much each row depended on
                                    preceding text when it was precomputed. Rows that are left out
                                    are not computed at all. Needs a QUESTION segment, and chunks
-                                   with the statistics of CONTEXT_IMPACT. In a host-driven plan the
-                                   host gives that attention (blend_plan_probe) */
+                                   with the statistics of CONTEXT_IMPACT. In a layerwise fuse the
+                                   host gives that attention (blend_layerwise_probe) */
 
 /* ---- Deviation --------------------------------------------------------------------------- */
 
@@ -123,7 +123,7 @@ typedef struct blend_selection_options {
                            most 100; 0 (default): 0.9. Both 1: plain attention. Decoded rows attend
                            in the same way. When a fusion is extended, the latest fuse with APE sets
                            both for all such rows. A fusion with APE cannot be saved, and a
-                           host-driven plan cannot have it */
+                           layerwise fuse cannot have it */
 } blend_selection_options;
 
 BLEND_API int32_t blend_selection_options_init(blend_selection_options *options,

@@ -33,7 +33,7 @@ typedef struct blend_segment {
 /* The choice of the rows that are recomputed. docs/fusion.md compares them. blend/experimental.h
  * has further ones, for research. */
 #define BLEND_POLICY_AUTO 0u  /* what the profile chose, ATTENTION without one; HKVD where that
-                                 cannot be: without a QUESTION segment, in a host-driven plan, with
+                                 cannot be: without a QUESTION segment, in a layerwise fuse, with
                                  check_layers, for a model of one layer, and where CASCADE meets a
                                  chunk that was stored without its rows' statistics
                                  (blend_chunk_put). The info has the one in force. Not in a union */
@@ -51,8 +51,8 @@ typedef struct blend_segment {
                                    over the stored rows (L/6 .. L - L/6 - 1 of L layers), chosen
                                    before layer 0: rows that are left out are not computed at all.
                                    Needs a QUESTION segment; chunks need no statistics. The drift
-                                   correction does not apply. In a host-driven plan the host gives
-                                   that attention (blend_plan_probe) */
+                                   correction does not apply. In a layerwise fuse the host gives
+                                   that attention (blend_layerwise_probe) */
 
 #define BLEND_MISS_COMPUTE_STORE 0u /* the default: COMPUTE, and after the fuse the chunk is
                                    prefilled by itself and stored, while no call runs on the
@@ -63,15 +63,15 @@ typedef struct blend_segment {
                                    chunks, and after the chunk that stands before. With a `machine`,
                                    PRECOMPUTE where that is sooner. A chunk that stands first, after
                                    BOS alone, and is not stored after that gets such a copy too
-                                   (BLEND_PUT_AFTER_BOS). In a host-driven plan it is PRECOMPUTE, or
+                                   (BLEND_PUT_AFTER_BOS). In a layerwise fuse it is PRECOMPUTE, or
                                    COMPUTE where the model is only described */
 #define BLEND_MISS_PRECOMPUTE 1u /* prefill the chunk, store it in the background, fuse it */
 #define BLEND_MISS_COMPUTE 2u    /* treat it as new text: exact, nothing is stored */
 #define BLEND_MISS_FAIL 3u       /* BLEND_E_NOT_FOUND */
 
 #define BLEND_ON_UNTRUSTED_FUSE 0u /* fuse; the info says so */
-#define BLEND_ON_UNTRUSTED_FULL 1u /* as BLEND_POLICY_FULL, which the info shows; in a host-driven
-                                      plan the host computes all rows */
+#define BLEND_ON_UNTRUSTED_FULL 1u /* as BLEND_POLICY_FULL, which the info shows; in a layerwise
+                                      fuse the host computes all rows */
 #define BLEND_ON_UNTRUSTED_FAIL 2u /* BLEND_E_UNTRUSTED names what is not kept, before any work */
 
 /* The default `ratio`: it keeps a stated agreement with full prefill, `agreement_target`, by what
@@ -105,7 +105,7 @@ struct blend_selection_options; /* blend/experimental.h */
 typedef struct blend_fuse_options {
   uint32_t struct_size;
   uint32_t n_threads;   /* of the call and, unless they say otherwise, of later calls on the fusion
-                           (decode, generate, extend, replace, erase, save); of a host-driven plan
+                           (decode, generate, extend, replace, erase, save); of a layerwise fuse
                            for its life; of a deferred prefill (COMPUTE_STORE). 0 (default): all, in
                            blend_fusion_extend the fusion's */
   /* Which rows are recomputed, and how many. */
@@ -179,7 +179,7 @@ BLEND_API void blend_fusion_close(blend_fusion *fusion);
                                         below 0.5, and the correction is scaled down accordingly.
                                         With on_untrusted FULL the prompt is prefilled in full
                                         instead, with FAIL the fuse fails; both happen after the
-                                        last layer. Host-driven plans only say so */
+                                        last layer. Layerwise fuses only say so */
 #define BLEND_FUSION_TARGET_MISSED 128u /* no choice was expected to keep ttft_target_ns: the
                                         soonest was taken */
 #define BLEND_FUSION_ALONE 256u      /* a chunk was found only as prefilled after nothing

@@ -27,7 +27,7 @@ typedef struct blend_model_description {
   uint32_t n_kv_heads;
   uint32_t head_dim;
   uint32_t n_vocab;
-  uint32_t context_length;  /* rows a plan may have */
+  uint32_t context_length;  /* rows a layerwise fuse may have */
   uint32_t weight_dtype;    /* BLEND_DTYPE_F32 (default), _F16 or _BF16: what a store's AUTO goes
                                by */
   uint32_t rope_layout;     /* BLEND_ROPE_*; default HALF_SPLIT */
@@ -44,14 +44,14 @@ BLEND_API int32_t blend_model_description_init(blend_model_description *descript
                                                size_t struct_size);
 
 /* A model that the host runs itself: no weights, no tokenizer. For blend_chunk_put,
- * blend_chunk_find and the step API (blend_plan_create). What needs weights or a tokenizer
+ * blend_chunk_find and the step API (blend_layerwise_create). What needs weights or a tokenizer
  * (blend_model_tokenize, blend_precompute, blend_fuse, ...) refuses it with INVALID_ARGUMENT.
  * Two models with one fingerprint share their chunks, so weights that differ must differ in name or
  * fingerprint. The description is copied. Errors: INVALID_ARGUMENT (names the member; or there is
  * neither a name nor a fingerprint), INVALID_STRUCT, OUT_OF_MEMORY. */
 BLEND_API int32_t blend_model_create_from_description(blend_model **out, const blend_ctx *ctx,
-                                       const blend_model_description *description,
-                                       blend_error **err);
+                                                      const blend_model_description *description,
+                                                      blend_error **err);
 
 /* ---- Chunks that the host prefilled ------------------------------------------------------- */
 
@@ -61,7 +61,7 @@ BLEND_API int32_t blend_model_create_from_description(blend_model **out, const b
 /* K and V of consecutive rows of one layer in the host's memory. Element e of head h of row i lies
  * at k + i * row_stride + h * head_stride + e, the same for v: [rows, n_kv_heads, head_dim] (the
  * default) and [n_kv_heads, rows, head_dim] (row_stride = head_dim, head_stride = rows * head_dim)
- * both fit. Only blend_plan_fetch_kv writes through it. */
+ * both fit. Only blend_layerwise_fetch_kv writes through it. */
 typedef struct blend_kv_view {
   uint32_t struct_size; /* the same in every element of an array */
   uint32_t flags;       /* BLEND_KV_VIEW_* */
@@ -88,125 +88,133 @@ BLEND_API int32_t blend_chunk_put(const blend_model *model, const blend_store *s
 /* ---- Step API ---------------------------------------------------------------------------- */
 
 /* For hosts that run the model themselves (the paper's fetch_kv, synchronize and prefill_layer,
- * CacheBlend section 5). The host computes the rows of blend_plan_get_rows, layer by layer; the
- * plan brings the stored K and V of all other rows into the host's cache meanwhile:
+ * CacheBlend section 5). The host computes the rows of blend_layerwise_get_rows, layer by layer;
+ * the layerwise fuse brings the stored K and V of all other rows into the host's cache meanwhile:
  *
- *   blend_plan_create
+ *   blend_layerwise_create
  *   for each layer l = 0 .. n_layers-1:
- *     blend_plan_fetch_kv(l)     where the layer's K and V go; may be called for later layers too,
- *     in
- *                           order and as early as the memory is there, so that loading runs ahead
- *     (host: K and V of the rows of blend_plan_get_rows, into its cache at those rows)
- *     blend_plan_synchronize(l)  the stored rows are in place
- *     blend_plan_select(l)       fresh K and V of those rows -> the rows to go on with
+ *     blend_layerwise_fetch_kv(l)     where the layer's K and V go; may be called for later layers
+ *                                     too, in order and as early as the memory is there, so that
+ *                                     loading runs ahead
+ *     (host: K and V of the rows of blend_layerwise_get_rows, into its cache at those rows)
+ *     blend_layerwise_synchronize(l)  the stored rows are in place
+ *     blend_layerwise_select(l)       fresh K and V of those rows -> the rows to go on with
  *     (host: attention and the rest of the layer, for the rows that go on or for all of them)
- *     blend_plan_commit(l)
+ *     blend_layerwise_commit(l)
  *
  * With PROBE, CASCADE and ATTENTION, alone or in a union, the question asks first:
- * blend_plan_get_rows has no row of a chunk yet, and the layers up to the last that is asked, A =
- * last_asked_layer of blend_plan_get_report (1 with PROBE and CASCADE), are begun twice:
+ * blend_layerwise_get_rows has no row of a chunk yet, and the layers up to the last that is asked,
+ * A = last_asked_layer of blend_layerwise_get_report (1 with PROBE and CASCADE), are begun twice:
  *
  *   layers 0 .. A-1 as above, for the question's rows over the stored ones
- *   of layer A     blend_plan_fetch_kv, K and V of these rows, blend_plan_synchronize
- *   blend_plan_probe   what the question attended to -> the rows to begin with
- *   layers 0 .. n_layers-1 as above; layers 0 .. A need no blend_plan_fetch_kv any more
+ *   of layer A     blend_layerwise_fetch_kv, K and V of these rows, blend_layerwise_synchronize
+ *   blend_layerwise_probe   what the question attended to -> the rows to begin with
+ *   layers 0 .. n_layers-1 as above; layers 0 .. A need no blend_layerwise_fetch_kv any more
  *
  * Row i must attend to exactly the rows j <= i. Any other order of calls is refused with a sentence
  * that names the call that is due. */
-typedef struct blend_plan blend_plan;
+typedef struct blend_layerwise blend_layerwise;
 
 /* Looks the segments up and starts loading. Arguments are those of blend_fuse. With a described
  * model on_miss must be BLEND_MISS_COMPUTE (the host computes the chunk's rows) or BLEND_MISS_FAIL.
- * reserve_tokens is not used. options.cancel, options.progress (asked by blend_plan_commit, in
- * layers) and options.score (asked by blend_plan_select) are kept and must outlive the plan;
- * `profile` need not. With a profile the rows that are not computed take the drift correction on
- * their way into the host's cache, as in blend_fuse: the fresh K and V given to blend_plan_select
- * at the check layer are what it goes by. Its maps are of the K and V of the model that was
- * calibrated, element by element: a host that orders them otherwise (BLEND_ROPE_HALF_SPLIT for a
- * model calibrated as GGUF) must not use it. BLEND_RATIO_AUTO is right as far as the host computes
- * as fast as `machine`. The plan keeps the store open and reads from one snapshot of it until the
- * last layer is committed or the plan is closed, so close it soon. After fork() the child's calls
- * on it give BLEND_E_FORKED. Errors: as blend_fuse; UNSUPPORTED for QUESTION, which
- * weighs by the attention at the check layer, and for APE. */
-BLEND_API int32_t blend_plan_create(blend_plan **out, const blend_model *model,
-                                    const blend_store *store, const blend_segment *segments,
-                                    size_t n_segments, const blend_fuse_options *options,
-                                    blend_error **err);
-/* At any time; waits for a read under way. Memory given to blend_plan_fetch_kv is not written any
- * more. */
-BLEND_API void blend_plan_close(blend_plan *plan);
+ * reserve_tokens is not used. options.cancel, options.progress (asked by blend_layerwise_commit, in
+ * layers) and options.score (asked by blend_layerwise_select) are kept and must outlive the
+ * layerwise fuse; `profile` need not. With a profile the rows that are not computed take the drift
+ * correction on their way into the host's cache, as in blend_fuse: the fresh K and V given to
+ * blend_layerwise_select at the check layer are what it goes by. Its maps are of the K and V of the
+ * model that was calibrated, element by element: a host that orders them otherwise
+ * (BLEND_ROPE_HALF_SPLIT for a model calibrated as GGUF) must not use it. BLEND_RATIO_AUTO is right
+ * as far as the host computes as fast as `machine`. The layerwise fuse keeps the store open and
+ * reads from one snapshot of it until the last layer is committed or the layerwise fuse is closed,
+ * so close it soon. After fork() the child's calls on it give BLEND_E_FORKED. Errors: as
+ * blend_fuse; UNSUPPORTED for QUESTION, which weighs by the attention at the check layer, and for
+ * APE. */
+BLEND_API int32_t blend_layerwise_create(blend_layerwise **out, const blend_model *model,
+                                         const blend_store *store, const blend_segment *segments,
+                                         size_t n_segments, const blend_fuse_options *options,
+                                         blend_error **err);
+/* At any time; waits for a read under way. Memory given to blend_layerwise_fetch_kv is not written
+ * any more. */
+BLEND_API void blend_layerwise_close(blend_layerwise *layerwise);
 
 /* Starts again at layer 0 with the same look-up; what was fetched so far is void. After
  * BLEND_E_CORRUPT the damaged chunk is a miss now (and an event): precomputed, computed by the
  * host, or BLEND_E_NOT_FOUND, as on_miss says. Refused once the last layer is committed. */
-BLEND_API int32_t blend_plan_restart(blend_plan *plan, blend_error **err);
+BLEND_API int32_t blend_layerwise_restart(blend_layerwise *layerwise, blend_error **err);
 
-/* Tokens of the prompt, [*n_tokens]. Valid while the plan is open. */
-BLEND_API int32_t blend_plan_get_tokens(const blend_plan *plan, const int32_t **tokens,
-                                    size_t *n_tokens, blend_error **err);
+/* Tokens of the prompt, [*n_tokens]. Valid while the layerwise fuse is open. */
+BLEND_API int32_t blend_layerwise_get_tokens(const blend_layerwise *layerwise,
+                                             const int32_t **tokens, size_t *n_tokens,
+                                             blend_error **err);
 /* Rows that the host computes at this point, ascending; [*n]. Valid until the next
- * blend_plan_select, blend_plan_probe, blend_plan_restart or close. */
-BLEND_API int32_t blend_plan_get_rows(const blend_plan *plan, const uint32_t **rows, size_t *n,
-                                  blend_error **err);
+ * blend_layerwise_select, blend_layerwise_probe, blend_layerwise_restart or close. */
+BLEND_API int32_t blend_layerwise_get_rows(const blend_layerwise *layerwise, const uint32_t **rows,
+                                           size_t *n, blend_error **err);
 
 /* Says where `layer` goes, [n_rows of the prompt] rows, and lets its placing start: rows that the
  * host does not compute at this layer are decoded, rotated to their place (unless
  * BLEND_KV_VIEW_UNROTATED) and written; all others are left alone. Returns at once. The memory must
- * stay until blend_plan_synchronize of the layer returned, or the plan is restarted or closed.
+ * stay until blend_layerwise_synchronize of the layer returned, or until restart or close.
  * Errors: INVALID_ARGUMENT, INVALID_STRUCT. */
-BLEND_API int32_t blend_plan_fetch_kv(blend_plan *plan, uint32_t layer,
-                                      const blend_kv_view *layer_kv, blend_error **err);
+BLEND_API int32_t blend_layerwise_fetch_kv(blend_layerwise *layerwise, uint32_t layer,
+                                           const blend_kv_view *layer_kv, blend_error **err);
 
 /* Waits until the stored rows of `layer` are in place. By this call the host's own rows are in the
- * memory given to blend_plan_fetch_kv: after the check layer the drift correction is guarded by
- * those that are recomputed, which are read there (BLEND_CORRECTION_UNGUARDED reads none, and
+ * memory given to blend_layerwise_fetch_kv: after the check layer the drift correction is guarded
+ * by those that are recomputed, which are read there (BLEND_CORRECTION_UNGUARDED reads none, and
  * places a layer without waiting for this call).
- * Errors: CORRUPT (a chunk is damaged: blend_plan_restart), IO, NUMERIC (a stored value does not
- * fit the host's dtype), CANCELLED, INVALID_ARGUMENT. */
-BLEND_API int32_t blend_plan_synchronize(blend_plan *plan, uint32_t layer, blend_error **err);
+ * Errors: CORRUPT (a chunk is damaged: blend_layerwise_restart), IO, NUMERIC (a stored value does
+ * not fit the host's dtype), CANCELLED, INVALID_ARGUMENT. */
+BLEND_API int32_t blend_layerwise_synchronize(blend_layerwise *layerwise, uint32_t layer,
+                                              blend_error **err);
 
 /* Policies that probe: tells what the question attends to over the stored rows, and begins again at
- * layer 0 with the rows that are chosen by that, whose value is blend_plan_get_rows from now on.
- * attention: [n_rows of the prompt], the probability that the question's rows put on each row, mean
- * over heads, these rows and the layers first_asked_layer .. last_asked_layer of
- * blend_plan_get_report (layer 1 alone with PROBE and CASCADE). The plan only ranks by it: with
- * ATTENTION a host may leave layers out of the mean. What was fetched so far is in place and stays
- * there, but for the drift correction of rows that were left out, which blend_plan_synchronize of
- * the last of these layers adds: the memory given for that layer must stay until then. `rows` is
- * valid as in blend_plan_select.
+ * layer 0 with the rows that are chosen by that, whose value is blend_layerwise_get_rows from now
+ * on. attention: [n_rows of the prompt], the probability that the question's rows put on each row,
+ * mean over heads, these rows and the layers first_asked_layer .. last_asked_layer of
+ * blend_layerwise_get_report (layer 1 alone with PROBE and CASCADE). The layerwise fuse only ranks
+ * by it: with ATTENTION a host may leave layers out of the mean. What was fetched so far is in
+ * place and stays there, but for the drift correction of rows that were left out, which
+ * blend_layerwise_synchronize of the last of these layers adds: the memory given for that layer
+ * must stay until then. `rows` is valid as in blend_layerwise_select.
  * Errors: INVALID_ARGUMENT (another number of rows; a value that is negative or not finite). */
-BLEND_API int32_t blend_plan_probe(blend_plan *plan, const float *attention, size_t n_rows,
-                                   const uint32_t **rows, size_t *n, blend_error **err);
+BLEND_API int32_t blend_layerwise_probe(blend_layerwise *layerwise, const float *attention,
+                                        size_t n_rows, const uint32_t **rows, size_t *n,
+                                        blend_error **err);
 
 /* The rows to go on with after this layer's K and V, ascending, [*n]; a subset of
- * blend_plan_get_rows, and its value from now on. At a check layer they are the policy's choice by
- * deviation, and the call is needed; at the last layer the prompt's last row alone; elsewhere the
- * same rows. The last row is always among them. The rows' fresh K and V of this layer stay in the
- * cache even for those that are dropped.
- * fresh: row i is row (*rows)[i] of the last call; may be NULL where nothing is measured. `rows` is
- * valid until the next blend_plan_select, blend_plan_restart or close.
+ * blend_layerwise_get_rows, and its value from now on. At a check layer they are the policy's
+ * choice by deviation, and the call is needed; at the last layer the prompt's last row alone;
+ * elsewhere the same rows. The last row is always among them. The rows' fresh K and V of this layer
+ * stay in the cache even for those that are dropped.
+ * fresh: row i is row (*rows)[i] of the last
+ * call; may be NULL where nothing is measured. `rows` is valid until the next
+ * blend_layerwise_select, blend_layerwise_restart or close.
  * Errors: INVALID_ARGUMENT, NUMERIC (names the row), CALLBACK, CANCELLED. */
-BLEND_API int32_t blend_plan_select(blend_plan *plan, uint32_t layer, const blend_kv_view *fresh,
-                               const uint32_t **rows, size_t *n, blend_error **err);
+BLEND_API int32_t blend_layerwise_select(blend_layerwise *layerwise, uint32_t layer,
+                                         const blend_kv_view *fresh, const uint32_t **rows,
+                                         size_t *n, blend_error **err);
 
-/* The layer is finished: its report is closed and, after the last one, what the plan held of the
- * store is free. Errors: INVALID_ARGUMENT, CALLBACK, CANCELLED. */
-BLEND_API int32_t blend_plan_commit(blend_plan *plan, uint32_t layer, blend_error **err);
+/* The layer is finished: its report is closed and, after the last one, what the layerwise fuse held
+ * of the store is free. Errors: INVALID_ARGUMENT, CALLBACK, CANCELLED. */
+BLEND_API int32_t blend_layerwise_commit(blend_layerwise *layerwise, uint32_t layer,
+                                         blend_error **err);
 
 /* The report so far; complete when the last layer is committed. ttft_ns ends with the last commit,
  * compute_ns is the host's time between the calls, place_ns overlaps with it. */
-BLEND_API int32_t blend_plan_get_report(const blend_plan *plan, blend_fusion_report *report,
-                                        blend_error **err);
-BLEND_API int32_t blend_plan_get_layer(const blend_plan *plan, uint32_t layer,
-                                       blend_layer_info *info, blend_error **err);
-BLEND_API int32_t blend_plan_get_segment(const blend_plan *plan, size_t segment,
-                                         blend_segment_info *info, blend_error **err);
+BLEND_API int32_t blend_layerwise_get_report(const blend_layerwise *layerwise,
+                                             blend_fusion_report *report, blend_error **err);
+BLEND_API int32_t blend_layerwise_get_layer(const blend_layerwise *layerwise, uint32_t layer,
+                                            blend_layer_info *info, blend_error **err);
+BLEND_API int32_t blend_layerwise_get_segment(const blend_layerwise *layerwise, size_t segment,
+                                              blend_segment_info *info, blend_error **err);
 /* As blend_fusion_get_selected and blend_fusion_get_deviation. Valid until the next
- * blend_plan_select, blend_plan_probe, blend_plan_restart or close. */
-BLEND_API int32_t blend_plan_get_selected(const blend_plan *plan, const uint32_t **rows, size_t *n,
-                                      blend_error **err);
-BLEND_API int32_t blend_plan_get_deviation(const blend_plan *plan, const float **deviation,
-                                       size_t *n_rows, blend_error **err);
+ * blend_layerwise_select, blend_layerwise_probe, blend_layerwise_restart or close. */
+BLEND_API int32_t blend_layerwise_get_selected(const blend_layerwise *layerwise,
+                                               const uint32_t **rows, size_t *n, blend_error **err);
+BLEND_API int32_t blend_layerwise_get_deviation(const blend_layerwise *layerwise,
+                                                const float **deviation, size_t *n_rows,
+                                                blend_error **err);
 
 #ifdef __cplusplus
 }

@@ -58,7 +58,7 @@ typedef struct blend_text_options {
 BLEND_API int32_t blend_text_options_init(blend_text_options *options, size_t struct_size);
 
 /* The prompt of blend_fuse_texts, not fused: its segments are for blend_fuse_batch,
- * blend_fusion_extend and blend_plan_create. With a chat template it is what blend_chat_render
+ * blend_fusion_extend and blend_layerwise_create. With a chat template it is what blend_chat_render
  * makes of a system message, if `system` is given, the documents, and the question as a message of
  * the role "user". Where the model has no template it is plain text: BOS, if the model expects it,
  * and `system` with a new line after it are PREFIX, each document is a CHUNK, and the question, put

@@ -1,4 +1,4 @@
-// What blend_fuse and blend_plan_create are asked for, checked and typed.
+// What blend_fuse and blend_layerwise_create are asked for, checked and typed.
 #pragma once
 
 #include <vector>
@@ -27,7 +27,7 @@ Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t
 
 // What the options do not say.
 struct CallKind {
-  bool steps = false;  // a plan: the host runs the model
+  bool steps = false;  // a layerwise fuse: the host runs the model
   // Chunk prefix where the host gives none; null: the head of this prompt.
   const std::vector<int32_t>* chunk_prefix = nullptr;
 };

@@ -36,9 +36,10 @@ Status copy_out(const T* data, size_t n, T* out, size_t capacity, size_t* n_out,
 blend::Result<std::shared_ptr<const blend::Model>> blend_model::loaded() const {
   const blend::Model* const model = description->loaded();
   if (model == nullptr) {
-    return Status{BLEND_E_INVALID_ARGUMENT,
-                  "this model is only described: it has no weights and no tokenizer here; open its "
-                  "file with blend_model_open, or run it in the host and use blend_plan_create"};
+    return Status{
+        BLEND_E_INVALID_ARGUMENT,
+        "this model is only described: it has no weights and no tokenizer here; open its "
+        "file with blend_model_open, or run it in the host and use blend_layerwise_create"};
   }
   BLEND_RETURN_IF_ERROR(model->runtime().check_fork());
   return std::shared_ptr<const blend::Model>(description, model);

@@ -138,7 +138,8 @@ void choose_policy(const FuseRequest& request, const FuseSite& site, ResolvedFus
 }
 
 OnMiss on_miss(OnMiss asked, const FuseSite& site) {
-  // A plan does not see what the host computes, and leaves nothing to be stored afterwards.
+  // A layerwise fuse does not see what the host computes, and leaves nothing to be stored
+  // afterwards.
   if (!site.steps || asked != OnMiss::compute_store) return asked;
   return site.loaded ? OnMiss::precompute : OnMiss::compute;
 }

@@ -31,10 +31,11 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
                                                    std::shared_ptr<ChunkStore> store,
                                                    const StoreAccess& access, FuseJob job) {
   if (job.fuse.needs.question_attention) {
-    return Status{BLEND_E_UNSUPPORTED,
-                  "this policy weighs rows by the question's attention at the check layer, which a "
-                  "plan does not see: choose HKVD, FIRST_K, RANDOM or CALLBACK, or ATTENTION or "
-                  "CASCADE, which ask by blend_plan_probe"};
+    return Status{
+        BLEND_E_UNSUPPORTED,
+        "this policy weighs rows by the question's attention at the check layer, which a "
+        "layerwise fuse does not see: choose HKVD, FIRST_K, RANDOM or CALLBACK, or ATTENTION or "
+        "CASCADE, which ask by blend_layerwise_probe"};
   }
   if (job.fuse.tempers) {
     return Status{BLEND_E_UNSUPPORTED,
@@ -83,13 +84,14 @@ Status StepPlan::begin() {
 }
 
 Status StepPlan::restart() {
-  if (is_dead() || forked()) return check_turn("blend_plan_restart", session_->layer(), false);
+  if (is_dead() || forked()) return check_turn("blend_layerwise_restart", session_->layer(), false);
   if (is_done()) {
-    return {BLEND_E_INVALID_ARGUMENT,
-            "blend_plan_restart: the last layer is committed and nothing is held any more; create "
-            "another plan"};
+    return {
+        BLEND_E_INVALID_ARGUMENT,
+        "blend_layerwise_restart: the last layer is committed and nothing is held any more; create "
+        "another layerwise fuse"};
   }
-  dead_ = true;  // until all of it is done: half a restart is no plan
+  dead_ = true;  // until all of it is done: half a restart is no fuse
   if (broken_.code() == BLEND_E_CORRUPT) {
     const Sha256 damaged = placer_->damaged();
     placer_.reset();  // its reader uses the chunks that are replaced
@@ -113,32 +115,32 @@ std::string StepPlan::due_call() const {
   const auto of = [](const char* call, uint32_t layer) {
     return std::string(call) + " of layer " + std::to_string(layer);
   };
-  if (is_dead()) return "blend_plan_close";
-  if (!broken_.is_ok()) return "blend_plan_restart";
+  if (is_dead()) return "blend_layerwise_close";
+  if (!broken_.is_ok()) return "blend_layerwise_restart";
   const uint32_t layer = session_->layer();
   switch (session_->due()) {
     case LayerStep::place:
-      return of(fetched_ <= layer ? "blend_plan_fetch_kv" : "blend_plan_synchronize", layer);
+      return of(fetched_ <= layer ? "blend_layerwise_fetch_kv" : "blend_layerwise_synchronize",
+                layer);
     case LayerStep::probe:
-      return "blend_plan_probe";
+      return "blend_layerwise_probe";
     case LayerStep::choose:
-      return of("blend_plan_select", layer);
+      return of("blend_layerwise_select", layer);
     case LayerStep::finish:
-      return of("blend_plan_commit", layer);
+      return of("blend_layerwise_commit", layer);
     case LayerStep::done:
-      return "blend_plan_close: the last layer is committed";
+      return "blend_layerwise_close: the last layer is committed";
     case LayerStep::broken:
       break;
   }
-  return "blend_plan_close";
+  return "blend_layerwise_close";
 }
 
 Status StepPlan::check_turn(const char* call, uint32_t layer, bool due) const {
   if (forked()) {
-    return {
-        BLEND_E_FORKED,
-        "the plan was made before fork(): its threads are in the parent; open the store and make "
-        "a plan in the child"};
+    return {BLEND_E_FORKED,
+            "the layerwise fuse was made before fork(): its threads are in the parent; open the "
+            "store and make a new one in the child"};
   }
   if (due && !is_dead() && broken_.is_ok() && !is_done()) return Status::ok();
   return make_error(BLEND_E_INVALID_ARGUMENT, "%s of layer %u is out of order; due now is %s", call,
@@ -149,15 +151,15 @@ Status StepPlan::check_turn(const char* call, uint32_t layer, bool due) const {
 
 Status StepPlan::fetch(uint32_t layer, const HostKv& target) {
   BLEND_RETURN_IF_ERROR(
-      check_turn("blend_plan_fetch_kv", layer, layer == fetched_ && layer < n_layers_));
+      check_turn("blend_layerwise_fetch_kv", layer, layer == fetched_ && layer < n_layers_));
   placer_->set_target(layer, target);
   ++fetched_;
   return Status::ok();
 }
 
 Status StepPlan::synchronize(uint32_t layer) {
-  BLEND_RETURN_IF_ERROR(
-      check_turn("blend_plan_synchronize", layer, layer == session_->layer() && layer < fetched_));
+  BLEND_RETURN_IF_ERROR(check_turn("blend_layerwise_synchronize", layer,
+                                   layer == session_->layer() && layer < fetched_));
   if (is_placed()) return Status::ok();  // waiting again does no harm
   const uint64_t begin = clock_.now_ns();
   Status status = placer_->wait(layer, job_.request.watch);
@@ -165,7 +167,8 @@ Status StepPlan::synchronize(uint32_t layer) {
   if (!status.is_ok()) {
     if (status.code() != BLEND_E_CANCELLED) broken_ = status;
     if (status.code() != BLEND_E_CORRUPT) return status;
-    return {status.code(), status.message() + "; blend_plan_restart takes the chunk as missing",
+    return {status.code(),
+            status.message() + "; blend_layerwise_restart takes the chunk as missing",
             status.detail()};
   }
   if (!session_->is_placed()) session_->add_placement(placer_->placement(layer));
@@ -175,7 +178,7 @@ Status StepPlan::synchronize(uint32_t layer) {
 
 Status StepPlan::probe(std::span<const float> attention) {
   const uint32_t layer = session_->asked().last;
-  BLEND_RETURN_IF_ERROR(check_turn("blend_plan_probe", layer, probe_due()));
+  BLEND_RETURN_IF_ERROR(check_turn("blend_layerwise_probe", layer, probe_due()));
   BLEND_RETURN_IF_ERROR(job_.request.watch.check());
   if (attention.size() != prompt_.n_rows()) {
     return make_error(BLEND_E_INVALID_ARGUMENT,
@@ -200,7 +203,7 @@ Status StepPlan::probe(std::span<const float> attention) {
 
 Status StepPlan::select(uint32_t layer, const HostKv* fresh) {
   BLEND_RETURN_IF_ERROR(
-      check_turn("blend_plan_select", layer,
+      check_turn("blend_layerwise_select", layer,
                  layer == session_->layer() && is_placed() && !selected_ && !probe_due()));
   BLEND_RETURN_IF_ERROR(job_.request.watch.check());
   if (session_->due() == LayerStep::choose) {
@@ -217,7 +220,7 @@ Status StepPlan::select(uint32_t layer, const HostKv* fresh) {
 
 Status StepPlan::commit(uint32_t layer) {
   BLEND_RETURN_IF_ERROR(
-      check_turn("blend_plan_commit", layer,
+      check_turn("blend_layerwise_commit", layer,
                  layer == session_->layer() && session_->due() == LayerStep::finish));
   // Told once a layer: those before the probe come again.
   BLEND_RETURN_IF_ERROR(session_->asking() ? job_.request.watch.check()
@@ -262,7 +265,7 @@ Status StepPlan::choose(const HostKv* fresh) {
   if (!session_->measures()) return session_->choose({}, {}, {});
   if (fresh == nullptr) {
     return make_error(BLEND_E_INVALID_ARGUMENT,
-                      "blend_plan_select of layer %u needs fresh K and V: it is a check layer",
+                      "blend_layerwise_select of layer %u needs fresh K and V: it is a check layer",
                       session_->layer());
   }
   std::unique_ptr<DeviceBuffer> buffer;

@@ -41,9 +41,9 @@ static_assert(!std::is_copy_constructible_v<blendpp::Model>);
 static_assert(!std::is_copy_constructible_v<blendpp::Store>);
 static_assert(!std::is_copy_constructible_v<blendpp::Fusion>);
 static_assert(!std::is_copy_constructible_v<blendpp::CancelToken>);
-static_assert(!std::is_copy_constructible_v<blendpp::Plan>);
+static_assert(!std::is_copy_constructible_v<blendpp::Layerwise>);
 static_assert(std::is_nothrow_move_constructible_v<blendpp::Fusion>);
-static_assert(std::is_nothrow_move_constructible_v<blendpp::Plan>);
+static_assert(std::is_nothrow_move_constructible_v<blendpp::Layerwise>);
 static_assert(std::is_nothrow_move_assignable_v<blendpp::Store>);
 
 TEST_F(BlendppTest, FusesDocumentsAndAQuestion) {
@@ -489,7 +489,7 @@ TEST_F(BlendppTest, CancelTokenStopsAndMayBeUsedAgain) {
   EXPECT_EQ(blendpp::Fusion(model, &store, prompt(), options).report().n_segments, 4u);
 }
 
-TEST_F(BlendppTest, AHostsOwnModelIsPlannedStepByStep) {
+TEST_F(BlendppTest, AHostsOwnModelIsFusedLayerByLayer) {
   blendpp::ModelDescription description;
   description.n_layers = 2;
   description.n_heads = description.n_kv_heads = 1;
@@ -538,32 +538,32 @@ TEST_F(BlendppTest, AHostsOwnModelIsPlannedStepByStep) {
     committed = done;
     return true;
   };
-  blendpp::Plan plan(mine, &store, prompt, options);
-  EXPECT_EQ(plan.tokens().size(), 5u);
-  EXPECT_EQ(plan.rows().size(), 5u) << "up to the check layer";
-  EXPECT_THROW(plan.synchronize(0), blendpp::Error) << "fetch is due";
+  blendpp::Layerwise layerwise(mine, &store, prompt, options);
+  EXPECT_EQ(layerwise.tokens().size(), 5u);
+  EXPECT_EQ(layerwise.rows().size(), 5u) << "up to the check layer";
+  EXPECT_THROW(layerwise.synchronize(0), blendpp::Error) << "fetch is due";
   std::vector<float> cache_k(5 * 4), cache_v(5 * 4);
   blendpp::KvView cache;
   cache.k = cache_k.data();
   cache.v = cache_v.data();
   for (uint32_t l = 0; l < 2; ++l) {
-    plan.fetch(l, cache);
-    plan.synchronize(l);
+    layerwise.fetch(l, cache);
+    layerwise.synchronize(l);
     if (l == 1) {
-      EXPECT_THROW(plan.select(l, &cache), Surprise);
-      EXPECT_EQ(plan.select(l, &cache).size(), 1u) << "the last layer: the last row";
-      EXPECT_THROW(plan.commit(l), Surprise);
+      EXPECT_THROW(layerwise.select(l, &cache), Surprise);
+      EXPECT_EQ(layerwise.select(l, &cache).size(), 1u) << "the last layer: the last row";
+      EXPECT_THROW(layerwise.commit(l), Surprise);
     }
-    plan.commit(l);
+    layerwise.commit(l);
   }
   EXPECT_EQ(committed, 2u);
-  ASSERT_EQ(plan.selected().size(), 1u);
-  EXPECT_EQ(plan.selected()[0], 3u) << "the score was the row";
-  EXPECT_EQ(plan.deviation().size(), 5u);
-  EXPECT_EQ(plan.report().n_rows_selected, 1u);
-  EXPECT_EQ(plan.segment(1).source, BLEND_SOURCE_STORE);
-  EXPECT_EQ(plan.layer(1).rows_kv, 5u);
-  EXPECT_THROW(plan.restart(), blendpp::Error) << "the plan is finished";
+  ASSERT_EQ(layerwise.selected().size(), 1u);
+  EXPECT_EQ(layerwise.selected()[0], 3u) << "the score was the row";
+  EXPECT_EQ(layerwise.deviation().size(), 5u);
+  EXPECT_EQ(layerwise.report().n_rows_selected, 1u);
+  EXPECT_EQ(layerwise.segment(1).source, BLEND_SOURCE_STORE);
+  EXPECT_EQ(layerwise.layer(1).rows_kv, 5u);
+  EXPECT_THROW(layerwise.restart(), blendpp::Error) << "the layerwise fuse is finished";
 }
 
 TEST_F(BlendppTest, HandlesMayGoInAnyOrder) {

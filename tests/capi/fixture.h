@@ -107,7 +107,7 @@ void close_world(world* w);
   X(nulls_store)                         \
   X(nulls_fusion)                        \
   X(nulls_host)                          \
-  X(nulls_plan)                          \
+  X(nulls_layerwise)                          \
   X(nulls_profile)                       \
   X(chat_arguments)                      \
   X(chat_is_cancelled)                   \

@@ -307,7 +307,7 @@ void lifetime_fork(const fixture* f) {
   int32_t tokens[30];
   blend_segment s[2];
   blend_fusion *fusion = NULL, *after = NULL;
-  blend_plan* plan = NULL;
+  blend_layerwise* layerwise = NULL;
   blend_kv_view view = {.struct_size = sizeof view};
   blend_fuse_options o = fuse_options();
   blend_chunk_id id;
@@ -319,9 +319,9 @@ void lifetime_fork(const fixture* f) {
   s[1] = segment(BLEND_SEGMENT_QUESTION, tokens + 12, 8);
   CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, NULL, &id, &err));
   CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 2, &o, &err));
-  CHECK_OK(blend_plan_create(&plan, w.model, w.store, s, 2, &o, &err));
+  CHECK_OK(blend_layerwise_create(&layerwise, w.model, w.store, s, 2, &o, &err));
   view.k = view.v = calloc(20 * 32, sizeof(float));
-  CHECK_OK(blend_plan_fetch_kv(plan, 0, &view, &err));
+  CHECK_OK(blend_layerwise_fetch_kv(layerwise, 0, &view, &err));
   child = fork();
   if (child == 0) {
     blend_store_report stat = {.struct_size = sizeof stat};
@@ -339,10 +339,10 @@ void lifetime_fork(const fixture* f) {
     if (blend_store_remove(w.store, &id, NULL, NULL) != BLEND_E_FORKED) bad |= 16;
     if (blend_store_list(w.store, NULL, NULL, 0, count_chunks, &n_chunks, NULL) != BLEND_E_FORKED)
       bad |= 32;
-    if (blend_plan_synchronize(plan, 0, NULL) != BLEND_E_FORKED) bad |= 128;
+    if (blend_layerwise_synchronize(layerwise, 0, NULL) != BLEND_E_FORKED) bad |= 128;
     if (uses_the_context(&w, fusion, tokens)) bad |= 4;
-    blend_plan_close(plan);     /* its threads are not here: must not wait for them */
-    blend_store_close(w.store); /* must neither hang nor touch the parent's store */
+    blend_layerwise_close(layerwise); /* its threads are not here: must not wait for them */
+    blend_store_close(w.store);       /* must neither hang nor touch the parent's store */
     blend_fusion_close(fusion);
     blend_model_close(w.model);
     blend_ctx_close(w.ctx);
@@ -365,8 +365,8 @@ void lifetime_fork(const fixture* f) {
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
     capi_fail(__FILE__, __LINE__, "in the child, these failed (bits): %d", WEXITSTATUS(status));
   }
-  CHECK_OK(blend_plan_synchronize(plan, 0, &err)); /* here it goes on */
-  blend_plan_close(plan);
+  CHECK_OK(blend_layerwise_synchronize(layerwise, 0, &err)); /* here it goes on */
+  blend_layerwise_close(layerwise);
   free(view.k);
   o.on_miss = BLEND_MISS_FAIL;
   CHECK_OK(blend_fuse(&after, w.model, w.store, s, 2, &o, &err));

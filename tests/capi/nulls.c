@@ -352,9 +352,9 @@ void nulls_host(const fixture* f) {
   close_world(&w);
 }
 
-void nulls_plan(const fixture* f) {
+void nulls_layerwise(const fixture* f) {
   world w;
-  blend_plan* plan = NULL;
+  blend_layerwise* layerwise = NULL;
   blend_fusion_report info = {.struct_size = sizeof info};
   blend_layer_info layer = {.struct_size = sizeof layer};
   blend_segment_info seg_info;
@@ -368,51 +368,52 @@ void nulls_plan(const fixture* f) {
   size_t n = 0;
   REQUIRE(open_world(f, &w));
   s = segment(BLEND_SEGMENT_QUESTION, tokens, 4);
-  CHECK_CODE(INVALID, blend_plan_create(NULL, w.model, w.store, &s, 1, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_create(&plan, NULL, w.store, &s, 1, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_create(&plan, w.model, NULL, &s, 1, NULL, &err)); /* PRECOMPUTE */
-  CHECK_CODE(INVALID, blend_plan_create(&plan, w.model, w.store, NULL, 1, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_create(&plan, w.model, w.store, NULL, 0, NULL, &err));
-  CHECK(plan == NULL);
-  blend_plan_close(NULL);
-  CHECK_OK(blend_plan_create(&plan, w.model, w.store, &s, 1, NULL, &err));
-  REQUIRE(plan != NULL);
+  CHECK_CODE(INVALID, blend_layerwise_create(NULL, w.model, w.store, &s, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_layerwise_create(&layerwise, NULL, w.store, &s, 1, NULL, &err));
+  CHECK_CODE(INVALID,
+             blend_layerwise_create(&layerwise, w.model, NULL, &s, 1, NULL, &err)); /* PRECOMPUTE */
+  CHECK_CODE(INVALID, blend_layerwise_create(&layerwise, w.model, w.store, NULL, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_layerwise_create(&layerwise, w.model, w.store, NULL, 0, NULL, &err));
+  CHECK(layerwise == NULL);
+  blend_layerwise_close(NULL);
+  CHECK_OK(blend_layerwise_create(&layerwise, w.model, w.store, &s, 1, NULL, &err));
+  REQUIRE(layerwise != NULL);
 
-  CHECK_CODE(INVALID, blend_plan_restart(NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_fetch_kv(NULL, 0, &view, &err));
-  CHECK_CODE(INVALID, blend_plan_fetch_kv(plan, 0, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_fetch_kv(plan, 0, &view, &err)); /* k and v are NULL */
-  CHECK_CODE(INVALID, blend_plan_synchronize(NULL, 0, &err));
-  CHECK_CODE(INVALID, blend_plan_probe(NULL, &zero, 1, &rows, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_probe(plan, NULL, 1, &rows, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_probe(plan, &zero, 1, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_probe(plan, &zero, 1, &rows, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_select(NULL, 0, NULL, &rows, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_select(plan, 0, NULL, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_select(plan, 0, NULL, &rows, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_commit(NULL, 0, &err));
-  CHECK_CODE(INVALID, blend_plan_get_tokens(NULL, &got, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_get_tokens(plan, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_get_tokens(plan, &got, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_get_rows(NULL, &rows, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_get_rows(plan, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_get_rows(plan, &rows, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_get_report(NULL, &info, &err));
-  CHECK_CODE(INVALID, blend_plan_get_report(plan, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_get_layer(NULL, 0, &layer, &err));
-  CHECK_CODE(INVALID, blend_plan_get_layer(plan, 0, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_get_layer(plan, 4, &layer, &err));
+  CHECK_CODE(INVALID, blend_layerwise_restart(NULL, &err));
+  CHECK_CODE(INVALID, blend_layerwise_fetch_kv(NULL, 0, &view, &err));
+  CHECK_CODE(INVALID, blend_layerwise_fetch_kv(layerwise, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_layerwise_fetch_kv(layerwise, 0, &view, &err)); /* k and v are NULL */
+  CHECK_CODE(INVALID, blend_layerwise_synchronize(NULL, 0, &err));
+  CHECK_CODE(INVALID, blend_layerwise_probe(NULL, &zero, 1, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_layerwise_probe(layerwise, NULL, 1, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_layerwise_probe(layerwise, &zero, 1, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_layerwise_probe(layerwise, &zero, 1, &rows, NULL, &err));
+  CHECK_CODE(INVALID, blend_layerwise_select(NULL, 0, NULL, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_layerwise_select(layerwise, 0, NULL, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_layerwise_select(layerwise, 0, NULL, &rows, NULL, &err));
+  CHECK_CODE(INVALID, blend_layerwise_commit(NULL, 0, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_tokens(NULL, &got, &n, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_tokens(layerwise, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_tokens(layerwise, &got, NULL, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_rows(NULL, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_rows(layerwise, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_rows(layerwise, &rows, NULL, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_report(NULL, &info, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_report(layerwise, NULL, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_layer(NULL, 0, &layer, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_layer(layerwise, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_layer(layerwise, 4, &layer, &err));
   memset(&seg_info, 0, sizeof seg_info);
   seg_info.struct_size = sizeof seg_info;
-  CHECK_CODE(INVALID, blend_plan_get_segment(NULL, 0, &seg_info, &err));
-  CHECK_CODE(INVALID, blend_plan_get_segment(plan, 0, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_get_segment(plan, 1, &seg_info, &err));
-  CHECK_CODE(INVALID, blend_plan_get_selected(NULL, &rows, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_get_selected(plan, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_get_selected(plan, &rows, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_get_deviation(NULL, &values, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_get_deviation(plan, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_get_deviation(plan, &values, NULL, &err));
-  blend_plan_close(plan);
+  CHECK_CODE(INVALID, blend_layerwise_get_segment(NULL, 0, &seg_info, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_segment(layerwise, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_segment(layerwise, 1, &seg_info, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_selected(NULL, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_selected(layerwise, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_selected(layerwise, &rows, NULL, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_deviation(NULL, &values, &n, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_deviation(layerwise, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_layerwise_get_deviation(layerwise, &values, NULL, &err));
+  blend_layerwise_close(layerwise);
   close_world(&w);
 }

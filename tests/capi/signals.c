@@ -36,7 +36,7 @@ void signals_blocked_in_our_threads(const fixture* f) {
   blend_model* model;
   blend_store* store = NULL;
   blend_fusion* fusion = NULL;
-  blend_plan* plan = NULL;
+  blend_layerwise* layerwise = NULL;
   blend_chunk_id id;
   int n, wrong, n_wrong = 0;
 
@@ -75,9 +75,9 @@ void signals_blocked_in_our_threads(const fixture* f) {
   n_wrong += wrong;
 
   o.on_miss = BLEND_MISS_COMPUTE;
-  CHECK_OK(blend_plan_create(&plan, model, store, s, 3, &o, &err));
-  blend_plan_close(plan);
-  check_started("blend_plan_create", 2, &n, &wrong);
+  CHECK_OK(blend_layerwise_create(&layerwise, model, store, s, 3, &o, &err));
+  blend_layerwise_close(layerwise);
+  check_started("blend_layerwise_create", 2, &n, &wrong);
   n_wrong += wrong;
 
   CHECK_OK(blend_store_copy(store, path_in(f, "copy"), &err));

@@ -73,7 +73,7 @@ void trust_on_untrusted(const fixture* f) {
   int32_t tokens[3][20];
   blend_segment s[3];
   blend_fusion *fusion = NULL, *full = NULL;
-  blend_plan* plan = NULL;
+  blend_layerwise* layerwise = NULL;
   blend_profile* profile;
   blend_fuse_options o = fuse_options();
   blend_selection_options detail = {.struct_size = sizeof detail};
@@ -99,8 +99,8 @@ void trust_on_untrusted(const fixture* f) {
   o.on_untrusted = BLEND_ON_UNTRUSTED_FAIL;
   CHECK_SAYS(BLEND_E_UNTRUSTED, "limits", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
   CHECK_SAYS(BLEND_E_UNTRUSTED, "limits",
-             blend_plan_create(&plan, w.model, w.store, s, 3, &o, &err));
-  CHECK(fusion == NULL && plan == NULL);
+             blend_layerwise_create(&layerwise, w.model, w.store, s, 3, &o, &err));
+  CHECK(fusion == NULL && layerwise == NULL);
   detail.check_layer = 2;
   o.selection = &detail;
   CHECK_SAYS(BLEND_E_UNTRUSTED, "measure", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
@@ -110,8 +110,8 @@ void trust_on_untrusted(const fixture* f) {
   CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
   CHECK(info_of(fusion).flags == 0);
   CHECK(info_of(fusion).policy == BLEND_POLICY_FULL);
-  CHECK_OK(blend_plan_create(&plan, w.model, w.store, s, 3, &o, &err));
-  CHECK_OK(blend_plan_get_rows(plan, &rows, &n, &err));
+  CHECK_OK(blend_layerwise_create(&layerwise, w.model, w.store, s, 3, &o, &err));
+  CHECK_OK(blend_layerwise_get_rows(layerwise, &rows, &n, &err));
   CHECK(n == 60);
   o = fuse_options();
   o.policy = BLEND_POLICY_FULL;
@@ -132,7 +132,7 @@ void trust_on_untrusted(const fixture* f) {
   CHECK(fusion == NULL);
 
   blend_fusion_close(full);
-  blend_plan_close(plan);
+  blend_layerwise_close(layerwise);
   blend_profile_close(profile);
   close_world(&w);
 }

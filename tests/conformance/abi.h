@@ -31,7 +31,7 @@ using Ctx = std::unique_ptr<blend_ctx, CloseWith<blend_ctx_close>>;
 using Model = std::unique_ptr<blend_model, CloseWith<blend_model_close>>;
 using Store = std::unique_ptr<blend_store, CloseWith<blend_store_close>>;
 using Fusion = std::unique_ptr<blend_fusion, CloseWith<blend_fusion_close>>;
-using Plan = std::unique_ptr<blend_plan, CloseWith<blend_plan_close>>;
+using Layerwise = std::unique_ptr<blend_layerwise, CloseWith<blend_layerwise_close>>;
 using Profile = std::unique_ptr<blend_profile, CloseWith<blend_profile_close>>;
 using Cancel = std::unique_ptr<blend_cancel, CloseWith<blend_cancel_free>>;
 

@@ -274,12 +274,12 @@ TEST_F(OneThread, ChunksAndWhatAMissLeavesBehind) {
   });
 }
 
-TEST_F(OneThread, Plans) {
+TEST_F(OneThread, LayerwiseFuses) {
   const ReferenceModel reference(path_);
-  expect_kept("a plan", [&](uint32_t n) {
-    const Planned planned = try_plan(model_, store_, other_, how(n));
-    ASSERT_EQ(planned.outcome.code, BLEND_OK) << planned.outcome.message;
-    EXPECT_EQ(StepHost(reference, {}).run(planned.plan.get()).outcome.code, BLEND_OK);
+  expect_kept("a layerwise fuse", [&](uint32_t n) {
+    const TriedLayerwise tried = try_layerwise(model_, store_, other_, how(n));
+    ASSERT_EQ(tried.outcome.code, BLEND_OK) << tried.outcome.message;
+    EXPECT_EQ(StepHost(reference, {}).run(tried.layerwise.get()).outcome.code, BLEND_OK);
   });
 }
 

@@ -164,8 +164,8 @@ TEST_P(Drifting, CorrectedRowsAreTheReference) {
 }
 
 // A host that runs the model itself, layer by layer, gets the same rows corrected as blend_fuse
-// does: what a step plan places is the same, so its answer is.
-TEST_P(Drifting, AStepPlanCorrectsAsAFuseDoes) {
+// does: what a layerwise fuse places is the same, so its answer is.
+TEST_P(Drifting, ALayerwiseFuseCorrectsAsAFuseDoes) {
   const Store store = open_store(ctx_, dir_.file("store"));
   precompute_all(model_, store, random_.prompt, random_.chunk_prefix);
   const auto check_layer = static_cast<uint32_t>(1 + rng_.below(spec_.n_layers - 2));
@@ -185,18 +185,18 @@ TEST_P(Drifting, AStepPlanCorrectsAsAFuseDoes) {
     SCOPED_TRACE(testing::Message() << how);
     const Fusion fusion = fuse(model_, store, random_.prompt, how);
     for (const bool ahead : {false, true}) {
-      const Plan plan = make_plan(model_, store, random_.prompt, how);
-      ASSERT_TRUE(plan);
+      const Layerwise layerwise = make_layerwise(model_, store, random_.prompt, how);
+      ASSERT_TRUE(layerwise);
       StepHost host(reference_, {.fetch_ahead = ahead});
-      const StepRun run = host.run(plan.get());
+      const StepRun run = host.run(layerwise.get());
       ASSERT_EQ(run.outcome.code, BLEND_OK) << run.outcome.message;
       EXPECT_LE(max_difference(logits(fusion), run.logits), 1e-4);
-      EXPECT_EQ(selected(plan), selected(fusion));
-      EXPECT_EQ(info(plan).n_rows_corrected, info(fusion).n_rows_corrected);
-      EXPECT_EQ(info(plan).flags, info(fusion).flags);
-      EXPECT_EQ(info(plan).n_rows_judging, info(fusion).n_rows_judging);
-      EXPECT_NEAR(info(plan).drift_share, info(fusion).drift_share, 1e-3);
-      EXPECT_EQ(info(plan).flops, info(fusion).flops);
+      EXPECT_EQ(selected(layerwise), selected(fusion));
+      EXPECT_EQ(info(layerwise).n_rows_corrected, info(fusion).n_rows_corrected);
+      EXPECT_EQ(info(layerwise).flags, info(fusion).flags);
+      EXPECT_EQ(info(layerwise).n_rows_judging, info(fusion).n_rows_judging);
+      EXPECT_NEAR(info(layerwise).drift_share, info(fusion).drift_share, 1e-3);
+      EXPECT_EQ(info(layerwise).flops, info(fusion).flops);
     }
   }
 }
@@ -292,12 +292,12 @@ TEST_F(WithProfile, WhatItDoesNotVouchForIsPrefilledInFullWhereThatIsAskedFor) {
   EXPECT_EQ(logits(fusion), logits(expected));
   EXPECT_EQ(info(fusion).policy, BLEND_POLICY_FULL);
   EXPECT_EQ(info(fusion).flags, 0u) << "nothing is approximated";
-  // A plan leaves all rows to the host.
-  const Plan plan = make_plan(model_, store_, random_.prompt, how);
-  ASSERT_TRUE(plan);
-  EXPECT_EQ(rows_of(plan).size(), info(plan).n_rows);
-  EXPECT_EQ(info(plan).n_rows_reused, 0u);
-  EXPECT_EQ(info(plan).policy, BLEND_POLICY_FULL);
+  // A layerwise fuse leaves all rows to the host.
+  const Layerwise layerwise = make_layerwise(model_, store_, random_.prompt, how);
+  ASSERT_TRUE(layerwise);
+  EXPECT_EQ(rows_of(layerwise).size(), info(layerwise).n_rows);
+  EXPECT_EQ(info(layerwise).n_rows_reused, 0u);
+  EXPECT_EQ(info(layerwise).policy, BLEND_POLICY_FULL);
   // The turns after a fused prompt, too.
   const Prompt more = {{BLEND_SEGMENT_CHUNK, random_tokens(rng_, spec_.n_vocab, 9)},
                        {BLEND_SEGMENT_QUESTION, random_tokens(rng_, spec_.n_vocab, 3)}};
@@ -322,7 +322,7 @@ TEST_F(WithProfile, OrRefusedBeforeAnyWork) {
   const Outcome refused = try_fuse(model_, store_, random_.prompt, how).outcome;
   EXPECT_EQ(refused.code, BLEND_E_UNTRUSTED);
   EXPECT_NE(refused.message.find("ratio 0.05 is below 0.1"), std::string::npos) << refused.message;
-  EXPECT_EQ(try_plan(model_, store_, random_.prompt, how).outcome.code, BLEND_E_UNTRUSTED);
+  EXPECT_EQ(try_layerwise(model_, store_, random_.prompt, how).outcome.code, BLEND_E_UNTRUSTED);
   blend_store_report stat = {};
   stat.struct_size = sizeof stat;
   ASSERT_EQ(blend_store_flush(store_.get(), nullptr), BLEND_OK);
@@ -409,7 +409,7 @@ TEST_F(WithProfile, MapsThatDoNotHoldForThePromptAreDoubted) {
 TEST_F(WithProfile, AutomaticRatioIsTheLeastThatCalibrationAllows) {
   const auto ratio = [&](const FuseCase& how) {
     const double fused = info(fuse(model_, store_, random_.prompt, how)).ratio;
-    EXPECT_EQ(info(make_plan(model_, store_, random_.prompt, how)).ratio, fused);
+    EXPECT_EQ(info(make_layerwise(model_, store_, random_.prompt, how)).ratio, fused);
     return fused;
   };
   FuseCase how = hkvd(profile_, drift_, BLEND_RATIO_AUTO);
@@ -619,7 +619,7 @@ TEST_F(Calibrating, MeasuresFitsChoosesAndWrites) {
 }
 
 // The default takes what the profile chose, with the maps of the rows that the probe leaves out; a
-// plan, a prompt without a question and one with check layers take hkvd.
+// layerwise, a prompt without a question and one with check layers take hkvd.
 TEST_F(Calibrating, TheDefaultIsTheProfilesCascadeWhereThatCanBe) {
   options_.max_kl = 100;
   options_.min_top1 = 0;
@@ -651,7 +651,7 @@ TEST_F(Calibrating, TheDefaultIsTheProfilesCascadeWhereThatCanBe) {
       << "layer 1 is corrected too";
   how.profile = nullptr;
   how.correction = BLEND_CORRECTION_AUTO;
-  EXPECT_EQ(info(make_plan(model_, store, prompts_[0], how)).policy, BLEND_POLICY_HKVD);
+  EXPECT_EQ(info(make_layerwise(model_, store, prompts_[0], how)).policy, BLEND_POLICY_HKVD);
   how.check_layers = {{1, 0.2}};
   EXPECT_EQ(info(fuse(model_, store, prompts_[0], how)).policy, BLEND_POLICY_HKVD);
   how.check_layers.clear();
@@ -660,9 +660,10 @@ TEST_F(Calibrating, TheDefaultIsTheProfilesCascadeWhereThatCanBe) {
   EXPECT_EQ(info(fuse(model_, store, text, how)).policy, BLEND_POLICY_HKVD);
 }
 
-// Rows that a plan placed for the question to be asked at layer 1 are placed again, with the maps'
-// correction of the rows that the answer left out: the host's answer is that of blend_fuse.
-TEST_F(Calibrating, APlanThatAskedCorrectsWhatTheProbeLeftOut) {
+// Rows that a layerwise fuse placed for the question to be asked at layer 1 are placed again, with
+// the maps' correction of the rows that the answer left out: the host's answer is that of
+// blend_fuse.
+TEST_F(Calibrating, ALayerwiseFuseThatAskedCorrectsWhatTheProbeLeftOut) {
   ASSERT_EQ(calibrate(6).code, BLEND_OK);
   const Profile profile = open_profile("made");
   blend_profile_info i{};
@@ -679,18 +680,20 @@ TEST_F(Calibrating, APlanThatAskedCorrectsWhatTheProbeLeftOut) {
     const Fusion fusion = fuse(model_, store, prompts_[0], how);
     ASSERT_GT(layer_info(fusion, 1).drift_share_k + layer_info(fusion, 1).drift_share_v, 0);
     for (const bool ahead : {false, true}) {
-      const Plan plan = make_plan(model_, store, prompts_[0], how);
-      ASSERT_TRUE(plan);
+      const Layerwise layerwise = make_layerwise(model_, store, prompts_[0], how);
+      ASSERT_TRUE(layerwise);
       StepHost host(reference_,
                     {.fetch_ahead = ahead, .n_asked = prompts_[0].back().tokens.size()});
-      const StepRun run = host.run(plan.get());
+      const StepRun run = host.run(layerwise.get());
       ASSERT_EQ(run.outcome.code, BLEND_OK) << run.outcome.message;
       EXPECT_LE(max_difference(logits(fusion), run.logits), 1e-4);
-      EXPECT_EQ(selected(plan), selected(fusion));
-      EXPECT_EQ(info(plan).n_rows_corrected, info(fusion).n_rows_corrected);
+      EXPECT_EQ(selected(layerwise), selected(fusion));
+      EXPECT_EQ(info(layerwise).n_rows_corrected, info(fusion).n_rows_corrected);
       for (uint32_t l = 0; l < spec_.n_layers; ++l) {
-        EXPECT_NEAR(layer_info(plan, l).drift_share_k, layer_info(fusion, l).drift_share_k, 1e-3);
-        EXPECT_NEAR(layer_info(plan, l).drift_share_v, layer_info(fusion, l).drift_share_v, 1e-3);
+        EXPECT_NEAR(layer_info(layerwise, l).drift_share_k, layer_info(fusion, l).drift_share_k,
+                    1e-3);
+        EXPECT_NEAR(layer_info(layerwise, l).drift_share_v, layer_info(fusion, l).drift_share_v,
+                    1e-3);
       }
     }
   }

@@ -164,31 +164,31 @@ TEST_F(Misses, ThatCannotBeStoredAreToldByTheFlush) {
   EXPECT_EQ(flush().code, BLEND_OK) << "once";
 }
 
-TEST_F(Misses, APlanPrecomputes) {
+TEST_F(Misses, ALayerwiseFusePrecomputes) {
   const std::vector<blend_segment> segments = segments_of(prompt_);
   const FuseCase c = how(BLEND_MISS_COMPUTE_STORE);
   const blend_fuse_options options = options_of(c);
-  blend_plan* plan = nullptr;
+  blend_layerwise* layerwise = nullptr;
   blend_error* error = nullptr;
-  const int32_t code = blend_plan_create(&plan, model_.get(), store_.get(), segments.data(),
-                                         segments.size(), &options, &error);
+  const int32_t code = blend_layerwise_create(&layerwise, model_.get(), store_.get(),
+                                              segments.data(), segments.size(), &options, &error);
   const Outcome o = outcome(code, error);
   EXPECT_EQ(o.code, BLEND_OK) << o.message;
-  blend_plan_close(plan);
+  blend_layerwise_close(layerwise);
   EXPECT_EQ(flush().code, BLEND_OK);
   const Fusion after = fuse(model_, store_, prompt_, how(BLEND_MISS_FAIL));
   ASSERT_TRUE(after) << "all is stored, as with PRECOMPUTE";
 }
 
-TEST_F(Misses, WithApeAPlanAndASaveAreRefused) {
+TEST_F(Misses, WithApeALayerwiseFuseAndASaveAreRefused) {
   FuseCase ape = how(BLEND_MISS_PRECOMPUTE);
   ape.policy = BLEND_POLICY_APE;
   const std::vector<blend_segment> segments = segments_of(prompt_);
   const blend_fuse_options options = options_of(ape);
-  blend_plan* plan = nullptr;
+  blend_layerwise* layerwise = nullptr;
   blend_error* error = nullptr;
-  int32_t code = blend_plan_create(&plan, model_.get(), store_.get(), segments.data(),
-                                   segments.size(), &options, &error);
+  int32_t code = blend_layerwise_create(&layerwise, model_.get(), store_.get(), segments.data(),
+                                        segments.size(), &options, &error);
   EXPECT_EQ(outcome(code, error).code, BLEND_E_UNSUPPORTED);
 
   const Fusion fusion = fuse(model_, store_, prompt_, ape);

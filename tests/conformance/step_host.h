@@ -31,25 +31,25 @@ class StepHost {
   StepHost(const ReferenceModel& reference, StepOptions options)
       : reference_(reference), options_(options) {}
 
-  // Runs a plan from layer 0 to its end. `before`, if any, runs before each call, which it is told
-  // by number; false stops there.
-  StepRun run(blend_plan* plan, const std::function<bool(int)>& before = {});
+  // Runs a layerwise fuse from layer 0 to its end. `before`, if any, runs before each call, which
+  // it is told by number; false stops there.
+  StepRun run(blend_layerwise* layerwise, const std::function<bool(int)>& before = {});
   // The cache of the last run.
   std::vector<HostLayer>& cache() { return cache_; }
 
  private:
-  bool layer(blend_plan* plan, uint32_t layer, StepRun& run);
+  bool layer(blend_layerwise* layerwise, uint32_t layer, StepRun& run);
   // K and V of rows_, in the cache and in `fresh`, beside the stored ones.
-  bool begin_layer(blend_plan* plan, uint32_t layer, StepRun& run, HostLayer& fresh);
+  bool begin_layer(blend_layerwise* layerwise, uint32_t layer, StepRun& run, HostLayer& fresh);
   // The rest of the layer for rows_.
   void attend(uint32_t layer);
   // All rows of the layer as attention reads them.
   void read_cache(uint32_t layer, std::vector<double>& k, std::vector<double>& v);
-  bool probe(blend_plan* plan, StepRun& run);
+  bool probe(blend_layerwise* layerwise, StepRun& run);
   // rows_ and their embeddings.
   void begin_rows(const uint32_t* rows, size_t n);
   bool call(StepRun& run, const std::function<int32_t(blend_error**)>& fn);
-  bool fetch(blend_plan* plan, uint32_t layer, StepRun& run);
+  bool fetch(blend_layerwise* layerwise, uint32_t layer, StepRun& run);
 
   const ReferenceModel& reference_;
   const StepOptions options_;
@@ -63,20 +63,22 @@ class StepHost {
   std::vector<std::vector<double>> x_;  // of rows_
 };
 
-Plan make_plan(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how);
+Layerwise make_layerwise(const Model& model, const Store& store, const Prompt& prompt,
+                         const FuseCase& how);
 // The same, with what it said; `options` may be changed first.
-struct Planned {
+struct TriedLayerwise {
   Outcome outcome;
-  Plan plan;
+  Layerwise layerwise;
 };
-Planned try_plan(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how,
-                 const std::function<void(blend_fuse_options&)>& change = {});
+TriedLayerwise try_layerwise(const Model& model, const Store& store, const Prompt& prompt,
+                             const FuseCase& how,
+                             const std::function<void(blend_fuse_options&)>& change = {});
 
-std::vector<uint32_t> rows_of(const Plan& plan);
-std::vector<uint32_t> selected(const Plan& plan);
-std::vector<float> deviation(const Plan& plan);
-blend_fusion_report info(const Plan& plan);
-blend_layer_info layer_info(const Plan& plan, uint32_t layer);
-blend_segment_info segment_info(const Plan& plan, size_t segment);
+std::vector<uint32_t> rows_of(const Layerwise& layerwise);
+std::vector<uint32_t> selected(const Layerwise& layerwise);
+std::vector<float> deviation(const Layerwise& layerwise);
+blend_fusion_report info(const Layerwise& layerwise);
+blend_layer_info layer_info(const Layerwise& layerwise, uint32_t layer);
+blend_segment_info segment_info(const Layerwise& layerwise, size_t segment);
 
 }  // namespace blend::test

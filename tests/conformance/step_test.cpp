@@ -43,20 +43,20 @@ class Step : public testing::Test {
     return {.policy = BLEND_POLICY_HKVD, .ratio = ratio, .on_miss = BLEND_MISS_COMPUTE};
   }
 
-  // Runs the plan to its end and compares everything with blend_fuse.
+  // Runs the layerwise fuse to its end and compares everything with blend_fuse.
   void expect_like_fuse(const Model& model, const FuseCase& how, const StepOptions& options = {}) {
     SCOPED_TRACE(testing::Message() << how);
     const Fusion fusion = fuse(loaded_, store_, prompt_, how);
-    const Plan plan = make_plan(model, store_, prompt_, how);
-    ASSERT_TRUE(fusion && plan);
+    const Layerwise layerwise = make_layerwise(model, store_, prompt_, how);
+    ASSERT_TRUE(fusion && layerwise);
     StepHost host(reference_, options);
-    const StepRun run = host.run(plan.get());
+    const StepRun run = host.run(layerwise.get());
     ASSERT_EQ(run.outcome.code, BLEND_OK) << run.outcome.message;
     EXPECT_LE(max_difference(logits(fusion), run.logits), kLogitTolerance);
-    EXPECT_EQ(selected(plan), selected(fusion));
-    EXPECT_LE(max_difference(deviation(plan), deviation(fusion)), 1e-4);
+    EXPECT_EQ(selected(layerwise), selected(fusion));
+    EXPECT_LE(max_difference(deviation(layerwise), deviation(fusion)), 1e-4);
 
-    const blend_fusion_report p = info(plan), f = info(fusion);
+    const blend_fusion_report p = info(layerwise), f = info(fusion);
     EXPECT_EQ(p.n_rows, f.n_rows);
     EXPECT_EQ(p.n_rows_exact, f.n_rows_exact);
     EXPECT_EQ(p.n_rows_reused, f.n_rows_reused);
@@ -70,19 +70,22 @@ class Step : public testing::Test {
     EXPECT_GT(p.ttft_ns, 0u);
     EXPECT_LE(p.compute_ns, p.ttft_ns);
     for (uint32_t l = 0; l < reference_.config().n_layers; ++l) {
-      EXPECT_EQ(layer_info(plan, l).layer, l);
-      EXPECT_EQ(layer_info(plan, l).rows_kv, layer_info(fusion, l).rows_kv) << "layer " << l;
+      EXPECT_EQ(layer_info(layerwise, l).layer, l);
+      EXPECT_EQ(layer_info(layerwise, l).rows_kv, layer_info(fusion, l).rows_kv) << "layer " << l;
       // A host that does not ask at the last layer computes all of its rows to the end.
       if (options.select_always || l + 1 < reference_.config().n_layers) {
-        EXPECT_EQ(layer_info(plan, l).rows_full, layer_info(fusion, l).rows_full) << "layer " << l;
+        EXPECT_EQ(layer_info(layerwise, l).rows_full, layer_info(fusion, l).rows_full)
+            << "layer " << l;
       }
-      EXPECT_EQ(layer_info(plan, l).rows_placed, layer_info(fusion, l).rows_placed)
+      EXPECT_EQ(layer_info(layerwise, l).rows_placed, layer_info(fusion, l).rows_placed)
           << "layer " << l;
     }
     for (size_t s = 0; s < prompt_.size(); ++s) {
-      EXPECT_EQ(segment_info(plan, s).source, segment_info(fusion, s).source) << "segment " << s;
-      EXPECT_EQ(segment_info(plan, s).n_rows_selected, segment_info(fusion, s).n_rows_selected);
-      const blend_chunk_id a = segment_info(plan, s).id, b = segment_info(fusion, s).id;
+      EXPECT_EQ(segment_info(layerwise, s).source, segment_info(fusion, s).source)
+          << "segment " << s;
+      EXPECT_EQ(segment_info(layerwise, s).n_rows_selected,
+                segment_info(fusion, s).n_rows_selected);
+      const blend_chunk_id a = segment_info(layerwise, s).id, b = segment_info(fusion, s).id;
       EXPECT_EQ(std::memcmp(&a, &b, sizeof a), 0) << "segment " << s;
     }
   }
@@ -109,11 +112,11 @@ class Step : public testing::Test {
   void damage_the_chunk_that_stands_twice() {
     FuseCase how = hkvd();
     how.policy = BLEND_POLICY_REUSE;
-    const Plan plan = make_plan(described_, store_, prompt_, how);
+    const Layerwise layerwise = make_layerwise(described_, store_, prompt_, how);
     StepHost host(reference_, {.layout = HostLayout::rows_first});
-    ASSERT_EQ(host.run(plan.get()).outcome.code, BLEND_OK);
+    ASSERT_EQ(host.run(layerwise.get()).outcome.code, BLEND_OK);
     const size_t kv_dim = reference_.config().kv_dim();
-    const uint64_t row = segment_info(plan, 2).first_row + 5;
+    const uint64_t row = segment_info(layerwise, 2).first_row + 5;
     const float* const v = host.cache()[3].v_data().data() + row * kv_dim;
     damage(v, kv_dim * sizeof(float));
   }
@@ -139,11 +142,11 @@ TEST_F(Step, SaysWhatCameFromTheStoresMemory) {
             BLEND_OK);
   store_.reset(opened);
   for (const bool again : {false, true}) {
-    const Plan plan = make_plan(described_, store_, prompt_, hkvd());
-    ASSERT_TRUE(plan);
+    const Layerwise layerwise = make_layerwise(described_, store_, prompt_, hkvd());
+    ASSERT_TRUE(layerwise);
     StepHost host(reference_, {});
-    ASSERT_EQ(host.run(plan.get()).outcome.code, BLEND_OK);
-    const blend_fusion_report i = info(plan);
+    ASSERT_EQ(host.run(layerwise.get()).outcome.code, BLEND_OK);
+    const blend_fusion_report i = info(layerwise);
     EXPECT_GT(i.bytes_loaded, 0u);
     EXPECT_EQ(i.bytes_from_memory, again ? i.bytes_loaded : 0u);
     EXPECT_EQ(i.n_rows_from_memory, again ? 7 + i.n_rows_reused : 0u) << "with the prefix";
@@ -233,7 +236,7 @@ TEST_F(StepOfSevenLayers, TheQuestionChoosesByTheMiddleLayers) {
 TEST_F(Step, TheProbeHasItsTurnAndItsAttentionIsChecked) {
   FuseCase how = hkvd();
   how.policy = BLEND_POLICY_CASCADE;
-  const Plan plan = make_plan(described_, store_, prompt_, how);
+  const Layerwise layerwise = make_layerwise(described_, store_, prompt_, how);
   const ModelConfig& c = reference_.config();
   const size_t n_rows = flatten(prompt_).size();
   std::vector<HostLayer> cache(c.n_layers, HostLayer(c, n_rows, HostLayout::rows_first, 0.0f));
@@ -243,25 +246,25 @@ TEST_F(Step, TheProbeHasItsTurnAndItsAttentionIsChecked) {
   const auto probe = [&](size_t n_values) {
     blend_error* error = nullptr;
     const int32_t code =
-        blend_plan_probe(plan.get(), attention.data(), n_values, &rows, &n, &error);
+        blend_layerwise_probe(layerwise.get(), attention.data(), n_values, &rows, &n, &error);
     return outcome(code, error);
   };
   Outcome o = probe(n_rows);
   EXPECT_EQ(o.code, BLEND_E_INVALID_ARGUMENT);
-  EXPECT_NE(o.message.find("due now is blend_plan_fetch_kv of layer 0"), std::string::npos)
+  EXPECT_NE(o.message.find("due now is blend_layerwise_fetch_kv of layer 0"), std::string::npos)
       << o.message;
-  const std::vector<uint32_t> asked = rows_of(plan);
+  const std::vector<uint32_t> asked = rows_of(layerwise);
   EXPECT_EQ(asked.size(), 9u) << "text and question: no row of a chunk yet";
   for (uint32_t l = 0; l < 2; ++l) {
     const blend_kv_view view = cache[l].view();
-    ASSERT_EQ(blend_plan_fetch_kv(plan.get(), l, &view, nullptr), BLEND_OK);
-    ASSERT_EQ(blend_plan_synchronize(plan.get(), l, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_layerwise_fetch_kv(layerwise.get(), l, &view, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_layerwise_synchronize(layerwise.get(), l, nullptr), BLEND_OK);
     blend_error* error = nullptr;
-    const int32_t code = blend_plan_commit(plan.get(), l, &error);
+    const int32_t code = blend_layerwise_commit(layerwise.get(), l, &error);
     o = outcome(code, error);
     EXPECT_EQ(o.code, l == 0 ? BLEND_OK : BLEND_E_INVALID_ARGUMENT);
   }
-  EXPECT_NE(o.message.find("due now is blend_plan_probe"), std::string::npos) << o.message;
+  EXPECT_NE(o.message.find("due now is blend_layerwise_probe"), std::string::npos) << o.message;
   EXPECT_NE(probe(n_rows - 1).message.find("each gets one"), std::string::npos);
   attention[5] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_NE(probe(n_rows).message.find("attention[5]"), std::string::npos);
@@ -270,12 +273,12 @@ TEST_F(Step, TheProbeHasItsTurnAndItsAttentionIsChecked) {
   attention[5] = 0.5f;
   ASSERT_EQ(probe(n_rows).code, BLEND_OK);
   EXPECT_GT(n, asked.size());
-  EXPECT_EQ(rows_of(plan), (std::vector<uint32_t>(rows, rows + n)));
-  EXPECT_NE(probe(n_rows).message.find("due now is blend_plan_synchronize of layer 0"),
+  EXPECT_EQ(rows_of(layerwise), (std::vector<uint32_t>(rows, rows + n)));
+  EXPECT_NE(probe(n_rows).message.find("due now is blend_layerwise_synchronize of layer 0"),
             std::string::npos);
   // From the start once more: the question again.
-  ASSERT_EQ(blend_plan_restart(plan.get(), nullptr), BLEND_OK);
-  EXPECT_EQ(rows_of(plan), asked);
+  ASSERT_EQ(blend_layerwise_restart(layerwise.get(), nullptr), BLEND_OK);
+  EXPECT_EQ(rows_of(layerwise), asked);
 }
 
 TEST_F(Step, SeveralCheckLayersAndTheLastOne) {
@@ -300,9 +303,9 @@ TEST_F(Step, ACheckBeforeTheFirstLoadedLayer) {
 }
 
 TEST_F(Step, RatioOneIsFullPrefill) {
-  const Plan plan = make_plan(described_, store_, prompt_, hkvd(1.0));
+  const Layerwise layerwise = make_layerwise(described_, store_, prompt_, hkvd(1.0));
   StepHost host(reference_, {});
-  const StepRun run = host.run(plan.get());
+  const StepRun run = host.run(layerwise.get());
   ASSERT_EQ(run.outcome.code, BLEND_OK) << run.outcome.message;
   const std::vector<double> full = reference_.prefill(flatten(prompt_)).logits.back();
   for (size_t i = 0; i < full.size(); ++i) EXPECT_NEAR(run.logits[i], full[i], 1e-4);
@@ -322,8 +325,8 @@ TEST_F(Step, LayoutsRotationAndFetchingAheadChangeNothing) {
 
 TEST_F(Step, RowsOfTheHostAreLeftAlone) {
   const FuseCase how = hkvd(0.3);
-  const Plan plan = make_plan(described_, store_, prompt_, how);
-  const std::vector<uint32_t> first = rows_of(plan);
+  const Layerwise layerwise = make_layerwise(described_, store_, prompt_, how);
+  const std::vector<uint32_t> first = rows_of(layerwise);
   const ModelConfig& c = reference_.config();
   const size_t n_rows = flatten(prompt_).size();
   std::vector<HostLayer> cache(c.n_layers, HostLayer(c, n_rows, HostLayout::rows_first, 7.0f));
@@ -332,8 +335,8 @@ TEST_F(Step, RowsOfTheHostAreLeftAlone) {
   std::vector<uint32_t> rows = first;
   for (uint32_t l = 0; l < c.n_layers; ++l) {
     const blend_kv_view target = cache[l].view(), view = fresh.view();
-    ASSERT_EQ(blend_plan_fetch_kv(plan.get(), l, &target, nullptr), BLEND_OK);
-    ASSERT_EQ(blend_plan_synchronize(plan.get(), l, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_layerwise_fetch_kv(layerwise.get(), l, &target, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_layerwise_synchronize(layerwise.get(), l, nullptr), BLEND_OK);
     for (uint32_t row = 0, at = 0; row < n_rows; ++row) {
       const bool mine = at < rows.size() && rows[at] == row;
       if (mine) ++at;
@@ -343,11 +346,11 @@ TEST_F(Step, RowsOfTheHostAreLeftAlone) {
     }
     const uint32_t* next = nullptr;
     size_t n = 0;
-    ASSERT_EQ(blend_plan_select(plan.get(), l, &view, &next, &n, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_layerwise_select(layerwise.get(), l, &view, &next, &n, nullptr), BLEND_OK);
     rows.assign(next, next + n);
     EXPECT_EQ(rows.back(), n_rows - 1) << "the last row is always kept";
-    EXPECT_EQ(rows_of(plan), rows);
-    ASSERT_EQ(blend_plan_commit(plan.get(), l, nullptr), BLEND_OK);
+    EXPECT_EQ(rows_of(layerwise), rows);
+    ASSERT_EQ(blend_layerwise_commit(layerwise.get(), l, nullptr), BLEND_OK);
   }
   EXPECT_EQ(rows.size(), 1u) << "behind the last layer only the last row is needed";
 }
@@ -355,8 +358,8 @@ TEST_F(Step, RowsOfTheHostAreLeftAlone) {
 TEST_F(Step, BuffersOfHalfPrecisionGetRoundedRows) {
   FuseCase how = hkvd();
   how.policy = BLEND_POLICY_REUSE;
-  const Plan wide = make_plan(described_, store_, prompt_, how);
-  const Plan narrow = make_plan(described_, store_, prompt_, how);
+  const Layerwise wide = make_layerwise(described_, store_, prompt_, how);
+  const Layerwise narrow = make_layerwise(described_, store_, prompt_, how);
   const ModelConfig& c = reference_.config();
   const size_t n = flatten(prompt_).size() * c.kv_dim();
   HostLayer f32(c, n / c.kv_dim(), HostLayout::rows_first);
@@ -366,10 +369,10 @@ TEST_F(Step, BuffersOfHalfPrecisionGetRoundedRows) {
   b.dtype = BLEND_DTYPE_BF16;
   b.k = k.data();
   b.v = v.data();
-  ASSERT_EQ(blend_plan_fetch_kv(wide.get(), 0, &a, nullptr), BLEND_OK);
-  ASSERT_EQ(blend_plan_fetch_kv(narrow.get(), 0, &b, nullptr), BLEND_OK);
-  ASSERT_EQ(blend_plan_synchronize(wide.get(), 0, nullptr), BLEND_OK);
-  ASSERT_EQ(blend_plan_synchronize(narrow.get(), 0, nullptr), BLEND_OK);
+  ASSERT_EQ(blend_layerwise_fetch_kv(wide.get(), 0, &a, nullptr), BLEND_OK);
+  ASSERT_EQ(blend_layerwise_fetch_kv(narrow.get(), 0, &b, nullptr), BLEND_OK);
+  ASSERT_EQ(blend_layerwise_synchronize(wide.get(), 0, nullptr), BLEND_OK);
+  ASSERT_EQ(blend_layerwise_synchronize(narrow.get(), 0, nullptr), BLEND_OK);
   for (size_t i = 0; i < n; ++i) {
     const uint32_t bits = uint32_t{k[i]} << 16;
     float got;
@@ -387,16 +390,16 @@ TEST_F(Step, AMissIsComputedPrecomputedOrAnError) {
   expect_like_fuse(loaded_, hkvd());
   FuseCase how = hkvd();
   how.on_miss = BLEND_MISS_FAIL;
-  const Planned failed = try_plan(described_, store_, prompt_, how);
+  const TriedLayerwise failed = try_layerwise(described_, store_, prompt_, how);
   EXPECT_EQ(failed.outcome.code, BLEND_E_NOT_FOUND);
   EXPECT_NE(failed.outcome.message.find("segment 2"), std::string::npos) << failed.outcome.message;
 
   how.on_miss = BLEND_MISS_PRECOMPUTE;
-  const Planned refused = try_plan(described_, store_, prompt_, how);
+  const TriedLayerwise refused = try_layerwise(described_, store_, prompt_, how);
   EXPECT_EQ(refused.outcome.code, BLEND_E_INVALID_ARGUMENT);
   EXPECT_NE(refused.outcome.message.find("BLEND_MISS_COMPUTE"), std::string::npos);
-  const Plan plan = make_plan(loaded_, store_, prompt_, how);
-  EXPECT_EQ(segment_info(plan, 2).source, BLEND_SOURCE_PRECOMPUTED);
+  const Layerwise layerwise = make_layerwise(loaded_, store_, prompt_, how);
+  EXPECT_EQ(segment_info(layerwise, 2).source, BLEND_SOURCE_PRECOMPUTED);
   ASSERT_EQ(blend_store_flush(store_.get(), nullptr), BLEND_OK);
   expect_like_fuse(loaded_, how);
 }
@@ -408,64 +411,65 @@ TEST_F(Step, DamageIsAMissAfterARestart) {
     if (precompute) how.on_miss = BLEND_MISS_PRECOMPUTE;
     const Model& model = precompute ? loaded_ : described_;
     events_.n = 0;
-    const Plan plan = make_plan(model, store_, prompt_, how);
+    const Layerwise layerwise = make_layerwise(model, store_, prompt_, how);
     StepHost host(reference_, {});
-    StepRun run = host.run(plan.get());
+    StepRun run = host.run(layerwise.get());
     ASSERT_EQ(run.outcome.code, BLEND_E_CORRUPT);
-    EXPECT_NE(run.outcome.message.find("blend_plan_restart"), std::string::npos)
+    EXPECT_NE(run.outcome.message.find("blend_layerwise_restart"), std::string::npos)
         << run.outcome.message;
-    const Outcome again = host.run(plan.get()).outcome;
+    const Outcome again = host.run(layerwise.get()).outcome;
     EXPECT_EQ(again.code, BLEND_E_INVALID_ARGUMENT);
-    EXPECT_NE(again.message.find("due now is blend_plan_restart"), std::string::npos)
+    EXPECT_NE(again.message.find("due now is blend_layerwise_restart"), std::string::npos)
         << again.message;
-    ASSERT_EQ(blend_plan_restart(plan.get(), nullptr), BLEND_OK);
+    ASSERT_EQ(blend_layerwise_restart(layerwise.get(), nullptr), BLEND_OK);
     EXPECT_EQ(events_.n, 1) << "one chunk, wherever it stands";
-    run = host.run(plan.get());
+    run = host.run(layerwise.get());
     ASSERT_EQ(run.outcome.code, BLEND_OK) << run.outcome.message;
     const uint32_t source = precompute ? BLEND_SOURCE_PRECOMPUTED : BLEND_SOURCE_COMPUTED;
-    EXPECT_EQ(segment_info(plan, 2).source, source);
-    EXPECT_EQ(segment_info(plan, 4).source, source);
-    EXPECT_EQ(info(plan).n_misses, 2u);
+    EXPECT_EQ(segment_info(layerwise, 2).source, source);
+    EXPECT_EQ(segment_info(layerwise, 4).source, source);
+    EXPECT_EQ(info(layerwise).n_misses, 2u);
     const Fusion fusion = fuse(loaded_, store_, prompt_, how);
     EXPECT_LE(max_difference(logits(fusion), run.logits), kLogitTolerance);
-    EXPECT_EQ(selected(plan), selected(fusion));
+    EXPECT_EQ(selected(layerwise), selected(fusion));
   }
 }
 
-TEST_F(Step, DamageUnderMissFailEndsThePlan) {
+TEST_F(Step, DamageUnderMissFailEndsTheLayerwiseFuse) {
   damage_the_chunk_that_stands_twice();
   FuseCase how = hkvd();
   how.on_miss = BLEND_MISS_FAIL;
-  const Plan plan = make_plan(described_, store_, prompt_, how);
+  const Layerwise layerwise = make_layerwise(described_, store_, prompt_, how);
   StepHost host(reference_, {});
-  ASSERT_EQ(host.run(plan.get()).outcome.code, BLEND_E_CORRUPT);
-  EXPECT_EQ(blend_plan_restart(plan.get(), nullptr), BLEND_E_NOT_FOUND);
+  ASSERT_EQ(host.run(layerwise.get()).outcome.code, BLEND_E_CORRUPT);
+  EXPECT_EQ(blend_layerwise_restart(layerwise.get(), nullptr), BLEND_E_NOT_FOUND);
   blend_error* error = nullptr;
-  const int32_t code = blend_plan_restart(plan.get(), &error);
+  const int32_t code = blend_layerwise_restart(layerwise.get(), &error);
   const Outcome o = outcome(code, error);
   EXPECT_EQ(o.code, BLEND_E_INVALID_ARGUMENT);
-  EXPECT_NE(o.message.find("due now is blend_plan_close"), std::string::npos) << o.message;
+  EXPECT_NE(o.message.find("due now is blend_layerwise_close"), std::string::npos) << o.message;
 }
 
 TEST_F(Step, RestartBeginsAnewAtAnyPoint) {
   const FuseCase how = hkvd();
-  const Plan plan = make_plan(described_, store_, prompt_, how);
+  const Layerwise layerwise = make_layerwise(described_, store_, prompt_, how);
   StepHost host(reference_, {});
   for (const int stop : {0, 1, 2, 3, 4, 6, 9, 14}) {
-    host.run(plan.get(), [&](int call) { return call < stop; });
-    ASSERT_EQ(blend_plan_restart(plan.get(), nullptr), BLEND_OK) << stop;
+    host.run(layerwise.get(), [&](int call) { return call < stop; });
+    ASSERT_EQ(blend_layerwise_restart(layerwise.get(), nullptr), BLEND_OK) << stop;
   }
-  const StepRun run = host.run(plan.get());
+  const StepRun run = host.run(layerwise.get());
   ASSERT_EQ(run.outcome.code, BLEND_OK) << run.outcome.message;
   const Fusion fusion = fuse(loaded_, store_, prompt_, how);
   EXPECT_LE(max_difference(logits(fusion), run.logits), kLogitTolerance);
   blend_error* error = nullptr;
-  const int32_t code = blend_plan_restart(plan.get(), &error);
-  EXPECT_EQ(outcome(code, error).code, BLEND_E_INVALID_ARGUMENT) << "the plan is finished";
+  const int32_t code = blend_layerwise_restart(layerwise.get(), &error);
+  EXPECT_EQ(outcome(code, error).code, BLEND_E_INVALID_ARGUMENT)
+      << "the layerwise fuse is finished";
 }
 
 TEST_F(Step, AnotherOrderIsRefusedWithTheCallThatIsDue) {
-  const Plan plan = make_plan(described_, store_, prompt_, hkvd());
+  const Layerwise layerwise = make_layerwise(described_, store_, prompt_, hkvd());
   const ModelConfig& c = reference_.config();
   const size_t n_rows = flatten(prompt_).size();
   std::vector<HostLayer> cache(c.n_layers, HostLayer(c, n_rows, HostLayout::rows_first));
@@ -474,16 +478,16 @@ TEST_F(Step, AnotherOrderIsRefusedWithTheCallThatIsDue) {
   const uint32_t* rows = nullptr;
   size_t n = 0;
   const auto fetch = [&](uint32_t l, blend_error** e) {
-    return blend_plan_fetch_kv(plan.get(), l, &target, e);
+    return blend_layerwise_fetch_kv(layerwise.get(), l, &target, e);
   };
   const auto sync = [&](uint32_t l, blend_error** e) {
-    return blend_plan_synchronize(plan.get(), l, e);
+    return blend_layerwise_synchronize(layerwise.get(), l, e);
   };
   const auto select = [&](uint32_t l, blend_error** e) {
-    return blend_plan_select(plan.get(), l, &view, &rows, &n, e);
+    return blend_layerwise_select(layerwise.get(), l, &view, &rows, &n, e);
   };
   const auto commit = [&](uint32_t l, blend_error** e) {
-    return blend_plan_commit(plan.get(), l, e);
+    return blend_layerwise_commit(layerwise.get(), l, e);
   };
   const auto refused = [&](const auto& call, uint32_t layer, const std::string& due) {
     blend_error* error = nullptr;
@@ -492,8 +496,9 @@ TEST_F(Step, AnotherOrderIsRefusedWithTheCallThatIsDue) {
     EXPECT_EQ(o.code, BLEND_E_INVALID_ARGUMENT) << due;
     EXPECT_NE(o.message.find("due now is " + due), std::string::npos) << o.message;
   };
-  const std::string f = "blend_plan_fetch_kv of layer ", y = "blend_plan_synchronize of layer ",
-                    s = "blend_plan_select of layer ", m = "blend_plan_commit of layer ";
+  const std::string f = "blend_layerwise_fetch_kv of layer ",
+                    y = "blend_layerwise_synchronize of layer ",
+                    s = "blend_layerwise_select of layer ", m = "blend_layerwise_commit of layer ";
   refused(sync, 0, f + "0");
   refused(select, 0, f + "0");
   refused(commit, 0, f + "0");
@@ -516,7 +521,7 @@ TEST_F(Step, AnotherOrderIsRefusedWithTheCallThatIsDue) {
   refused(sync, 2, s + "1");
   refused(commit, 1, s + "1");  // the check layer
   blend_error* error = nullptr;
-  const int32_t code = blend_plan_select(plan.get(), 1, nullptr, &rows, &n, &error);
+  const int32_t code = blend_layerwise_select(layerwise.get(), 1, nullptr, &rows, &n, &error);
   const Outcome o = outcome(code, error);
   EXPECT_EQ(o.code, BLEND_E_INVALID_ARGUMENT);
   EXPECT_NE(o.message.find("fresh"), std::string::npos) << o.message;
@@ -529,33 +534,33 @@ TEST_F(Step, AnotherOrderIsRefusedWithTheCallThatIsDue) {
   for (uint32_t l = 3; l < c.n_layers; ++l) {
     ASSERT_EQ(fetch(l, nullptr), BLEND_OK);
     ASSERT_EQ(sync(l, nullptr), BLEND_OK);
-    ASSERT_EQ(blend_plan_select(plan.get(), l, nullptr, &rows, &n, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_layerwise_select(layerwise.get(), l, nullptr, &rows, &n, nullptr), BLEND_OK);
     ASSERT_EQ(commit(l, nullptr), BLEND_OK);
   }
-  refused(fetch, c.n_layers, "blend_plan_close");
-  refused(commit, c.n_layers, "blend_plan_close");
+  refused(fetch, c.n_layers, "blend_layerwise_close");
+  refused(commit, c.n_layers, "blend_layerwise_close");
 }
 
 TEST_F(Step, ClosingAtAnyPointIsClean) {
   for (const bool ahead : {false, true}) {
     StepHost host(reference_, {.fetch_ahead = ahead});
     for (int stop = 0; stop <= 20; ++stop) {
-      Plan plan = make_plan(described_, store_, prompt_, hkvd());
-      const StepRun run = host.run(plan.get(), [&](int call) { return call < stop; });
-      EXPECT_EQ(run.logits.empty(), stop < 20) << "20 calls make a plan";
+      Layerwise layerwise = make_layerwise(described_, store_, prompt_, hkvd());
+      const StepRun run = host.run(layerwise.get(), [&](int call) { return call < stop; });
+      EXPECT_EQ(run.logits.empty(), stop < 20) << "20 calls make a layerwise fuse";
     }
   }
 }
 
-TEST_F(Step, ThePlanKeepsWhatItNeedsOfClosedHandles) {
+TEST_F(Step, TheLayerwiseFuseKeepsWhatItNeedsOfClosedHandles) {
   const Fusion fusion = fuse(loaded_, store_, prompt_, hkvd());
-  Plan plan = make_plan(described_, store_, prompt_, hkvd());
+  Layerwise layerwise = make_layerwise(described_, store_, prompt_, hkvd());
   store_.reset();
   described_.reset();
   loaded_.reset();
   ctx_.reset();
   StepHost host(reference_, {});
-  const StepRun run = host.run(plan.get());
+  const StepRun run = host.run(layerwise.get());
   ASSERT_EQ(run.outcome.code, BLEND_OK) << run.outcome.message;
   EXPECT_LE(max_difference(logits(fusion), run.logits), kLogitTolerance);
 }
@@ -579,34 +584,34 @@ TEST_F(Step, CancelAndProgress) {
     o.progress = &Seen::on_progress;
     o.progress_user = &seen;
   };
-  const Planned p = try_plan(described_, store_, prompt_, hkvd(), set);
-  ASSERT_TRUE(p.plan);
+  const TriedLayerwise p = try_layerwise(described_, store_, prompt_, hkvd(), set);
+  ASSERT_TRUE(p.layerwise);
   StepHost host(reference_, {});
-  StepRun run = host.run(p.plan.get(), [&](int call) {
+  StepRun run = host.run(p.layerwise.get(), [&](int call) {
     if (call == 5) blend_cancel_request(cancel.get());  // before synchronize of layer 1
     return true;
   });
   EXPECT_EQ(run.outcome.code, BLEND_E_CANCELLED);
   EXPECT_EQ(seen.done, std::vector<uint64_t>{1});
-  // Nothing is lost: lowered, the plan goes on where it was. Here it begins again.
+  // Nothing is lost: lowered, the layerwise fuse goes on where it was. Here it begins again.
   blend_cancel_reset(cancel.get());
-  EXPECT_EQ(blend_plan_synchronize(p.plan.get(), 1, nullptr), BLEND_OK);
-  ASSERT_EQ(blend_plan_restart(p.plan.get(), nullptr), BLEND_OK);
-  run = host.run(p.plan.get());
+  EXPECT_EQ(blend_layerwise_synchronize(p.layerwise.get(), 1, nullptr), BLEND_OK);
+  ASSERT_EQ(blend_layerwise_restart(p.layerwise.get(), nullptr), BLEND_OK);
+  run = host.run(p.layerwise.get());
   EXPECT_EQ(run.outcome.code, BLEND_OK);
   EXPECT_EQ(seen.done, (std::vector<uint64_t>{1, 1, 2, 3, 4, 5}));
 
-  const Planned q = try_plan(described_, store_, prompt_, hkvd(), set);
+  const TriedLayerwise q = try_layerwise(described_, store_, prompt_, hkvd(), set);
   seen.answer = 42;
-  run = host.run(q.plan.get());
+  run = host.run(q.layerwise.get());
   EXPECT_EQ(run.outcome.code, BLEND_E_CALLBACK);
   EXPECT_EQ(run.outcome.detail, 42);
 }
 
 TEST_F(Step, ValuesOfTheHostThatAreNotFiniteAreNamed) {
-  const Plan plan = make_plan(described_, store_, prompt_, hkvd());
+  const Layerwise layerwise = make_layerwise(described_, store_, prompt_, hkvd());
   const ModelConfig& c = reference_.config();
-  const std::vector<uint32_t> rows = rows_of(plan);
+  const std::vector<uint32_t> rows = rows_of(layerwise);
   HostLayer cache(c, flatten(prompt_).size(), HostLayout::rows_first);
   HostLayer fresh(c, rows.size(), HostLayout::rows_first);
   fresh.v_data()[9 * c.kv_dim()] = std::nanf("");
@@ -614,36 +619,36 @@ TEST_F(Step, ValuesOfTheHostThatAreNotFiniteAreNamed) {
   const uint32_t* next = nullptr;
   size_t n = 0;
   for (uint32_t l = 0; l < 2; ++l) {
-    ASSERT_EQ(blend_plan_fetch_kv(plan.get(), l, &target, nullptr), BLEND_OK);
-    ASSERT_EQ(blend_plan_synchronize(plan.get(), l, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_layerwise_fetch_kv(layerwise.get(), l, &target, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_layerwise_synchronize(layerwise.get(), l, nullptr), BLEND_OK);
     if (l == 0) {
-      ASSERT_EQ(blend_plan_commit(plan.get(), l, nullptr), BLEND_OK);
+      ASSERT_EQ(blend_layerwise_commit(layerwise.get(), l, nullptr), BLEND_OK);
     }
   }
   blend_error* error = nullptr;
-  const int32_t code = blend_plan_select(plan.get(), 1, &view, &next, &n, &error);
+  const int32_t code = blend_layerwise_select(layerwise.get(), 1, &view, &next, &n, &error);
   const Outcome o = outcome(code, error);
   EXPECT_EQ(o.code, BLEND_E_NUMERIC);
   EXPECT_NE(o.message.find("position " + std::to_string(rows[9])), std::string::npos) << o.message;
   // The host may mend it and go on.
   fresh.v_data()[9 * c.kv_dim()] = 0;
-  EXPECT_EQ(blend_plan_select(plan.get(), 1, &view, &next, &n, nullptr), BLEND_OK);
+  EXPECT_EQ(blend_layerwise_select(layerwise.get(), 1, &view, &next, &n, nullptr), BLEND_OK);
 }
 
-TEST_F(Step, WhatAPlanCannotDoIsRefused) {
+TEST_F(Step, WhatALayerwiseFuseCannotDoIsRefused) {
   FuseCase how = hkvd();
   how.policy = BLEND_POLICY_QUESTION;
-  const Planned p = try_plan(described_, store_, prompt_, how);
+  const TriedLayerwise p = try_layerwise(described_, store_, prompt_, how);
   EXPECT_EQ(p.outcome.code, BLEND_E_UNSUPPORTED);
-  EXPECT_FALSE(p.plan);
+  EXPECT_FALSE(p.layerwise);
   how = hkvd(1.5);
-  EXPECT_EQ(try_plan(described_, store_, prompt_, how).outcome.code, BLEND_E_INVALID_ARGUMENT);
+  EXPECT_EQ(try_layerwise(described_, store_, prompt_, how).outcome.code, BLEND_E_INVALID_ARGUMENT);
   how = hkvd();
   how.check_layer = 5;
-  EXPECT_EQ(try_plan(described_, store_, prompt_, how).outcome.code, BLEND_E_INVALID_ARGUMENT);
-  EXPECT_EQ(try_plan(described_, store_, {}, hkvd()).outcome.code, BLEND_E_INVALID_ARGUMENT);
+  EXPECT_EQ(try_layerwise(described_, store_, prompt_, how).outcome.code, BLEND_E_INVALID_ARGUMENT);
+  EXPECT_EQ(try_layerwise(described_, store_, {}, hkvd()).outcome.code, BLEND_E_INVALID_ARGUMENT);
   how.check_layer = 1;
-  const Plan none = make_plan(described_, Store(), prompt_, how);
+  const Layerwise none = make_layerwise(described_, Store(), prompt_, how);
   EXPECT_EQ(rows_of(none).size(), flatten(prompt_).size()) << "without a store all is computed";
 }
 

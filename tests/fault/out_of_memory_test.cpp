@@ -214,7 +214,7 @@ TEST_P(OutOfMemory, Edit) {
   EXPECT_LE(max_difference(logits(f), want), 2e-4) << "a failed allocation left rows half moved";
 }
 
-TEST_P(OutOfMemory, PutKvAndPlan) {
+TEST_P(OutOfMemory, PutKvAndLayerwise) {
   const Ctx ctx = make_ctx(2);
   const Model model = open_model(ctx, path_);
   const Store store = open_store(ctx, dir_.file("store"));
@@ -236,19 +236,19 @@ TEST_P(OutOfMemory, PutKvAndPlan) {
     int32_t code = blend_chunk_put(model.get(), store.get(), chunk.data(), chunk.size(), views, 2,
                                    0, nullptr, nullptr, error);
     if (code < 0) return code;
-    blend_plan* plan = nullptr;
-    code = blend_plan_create(&plan, model.get(), store.get(), segments.data(), segments.size(),
-                             &options, error);
-    if (code >= 0) code = blend_plan_restart(plan, error);
+    blend_layerwise* layerwise = nullptr;
+    code = blend_layerwise_create(&layerwise, model.get(), store.get(), segments.data(),
+                                  segments.size(), &options, error);
+    if (code >= 0) code = blend_layerwise_restart(layerwise, error);
     for (uint32_t l = 0; l < 2 && code >= 0; ++l) {
       const uint32_t* rows = nullptr;
       size_t n = 0;
-      code = blend_plan_fetch_kv(plan, l, &views[l], error);
-      if (code >= 0) code = blend_plan_synchronize(plan, l, error);
-      if (code >= 0) code = blend_plan_select(plan, l, &views[l], &rows, &n, error);
-      if (code >= 0) code = blend_plan_commit(plan, l, error);
+      code = blend_layerwise_fetch_kv(layerwise, l, &views[l], error);
+      if (code >= 0) code = blend_layerwise_synchronize(layerwise, l, error);
+      if (code >= 0) code = blend_layerwise_select(layerwise, l, &views[l], &rows, &n, error);
+      if (code >= 0) code = blend_layerwise_commit(layerwise, l, error);
     }
-    blend_plan_close(plan);
+    blend_layerwise_close(layerwise);
     return code;
   });
 }

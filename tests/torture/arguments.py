@@ -16,7 +16,7 @@ ROOM = 1 << 17  # of one struct: more than any struct_size that is accepted
 KV_BYTES = 8 << 20
 ABSURD = (2**33, 2**48, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 CLOSES = {"ctx": "ctx_close", "model": "model_close", "store": "store_close", "fusion": "fusion_close",
-          "plan": "plan_close", "machine": "machine_close", "profile": "profile_close", "cancel": "cancel_free",
+          "layerwise": "layerwise_close", "machine": "machine_close", "profile": "profile_close", "cancel": "cancel_free",
           "error": "error_free", "chat": "chat_close"}
 INDEX = ("segment", "index", "layer", "point")  # any number may be asked for
 # Tokens that are refused by their number alone: (struct or function, count).
@@ -191,7 +191,7 @@ class Arguments:
                         self.pool[p.type].append(handle)
 
     def close_some(self, most):
-        """Closes what there is too much of; cancel tokens stay, a plan may hold them."""
+        """Closes what there is too much of; cancel tokens stay, a layerwise fuse may hold them."""
         for kind, handles in self.pool.items():
             while len(handles) > (most if most == 0 or kind != "cancel" else 1000):
                 handle = handles.pop(0 if most == 0 else self.rng.randrange(len(handles)))
@@ -209,7 +209,7 @@ def run(r):
     a.pool["model"].append(w.lib.opened("model_create_from_description", w.ctx, description).value)
     a.pool["cancel"].append(w.lib.opened("cancel_create").value)
     a.pool["fusion"].append(w.fused().value)
-    a.pool["plan"].append(w.lib.opened("plan_create", w.model, w.store, w.prompt, len(w.prompt), None).value)
+    a.pool["layerwise"].append(w.lib.opened("layerwise_create", w.model, w.store, w.prompt, len(w.prompt), None).value)
     for _ in range(CALLS):
         function = FUNCTIONS[r.rng.choice(names)]
         if function.name == "blend_model_create_from_description":

@@ -46,7 +46,7 @@ def ended(pid):
     return None if os.WEXITSTATUS(status) == 0 else "the child failed or hung (see its output)"
 
 
-def inherited_calls(w, fusion, plan):
+def inherited_calls(w, fusion, layerwise):
     """All that computes or stores."""
     lib, token, out, path = w.lib, ids([5]), c.c_void_p(), str(w.r.dir / "child").encode()
     n, chunk = c.c_size_t(), CALLBACKS["chunk_fn"](lambda *_: 0)
@@ -74,11 +74,11 @@ def inherited_calls(w, fusion, plan):
         "restore": lambda: lib.call("fusion_restore", c.byref(out), w.model, w.store, w.ids[0], None, 1, None),
         "calibrate": lambda: lib.call("calibrate", w.model, sample, 2, None, path),
         "machine_open": lambda: lib.call("machine_open", c.byref(out), w.model, None, None),
-        "plan_create": lambda: lib.call("plan_create", c.byref(out), w.model, w.store, w.prompt, len(w.prompt), None),
-        "plan_fetch_kv": lambda: lib.call("plan_fetch_kv", plan, 0, view),
-        "plan_synchronize": lambda: lib.call("plan_synchronize", plan, 0),
-        "plan_select": lambda: lib.call("plan_select", plan, 0, None, c.byref(out), c.byref(n)),
-        "plan_restart": lambda: lib.call("plan_restart", plan),
+        "layerwise_create": lambda: lib.call("layerwise_create", c.byref(out), w.model, w.store, w.prompt, len(w.prompt), None),
+        "layerwise_fetch_kv": lambda: lib.call("layerwise_fetch_kv", layerwise, 0, view),
+        "layerwise_synchronize": lambda: lib.call("layerwise_synchronize", layerwise, 0),
+        "layerwise_select": lambda: lib.call("layerwise_select", layerwise, 0, None, c.byref(out), c.byref(n)),
+        "layerwise_restart": lambda: lib.call("layerwise_restart", layerwise),
         "flush": lambda: lib.call("store_flush", w.store),
         "wait": lambda: lib.call("store_wait", w.store, w.ids[0], -1),
         "list": lambda: w.list(1, chunk),
@@ -111,9 +111,9 @@ def refused(r, inherited, n):
             raise Wrong(f"{name} on inherited handles gave {code.name}: {code.message}")
 
 
-def child(r, w, fusions, plan, expected):
-    refused(r, list(inherited_calls(w, fusions[0], plan).items()), 12)
-    handles = [("plan", plan), ("store", w.store), ("model", w.model), ("ctx", w.ctx)]
+def child(r, w, fusions, layerwise, expected):
+    refused(r, list(inherited_calls(w, fusions[0], layerwise).items()), 12)
+    handles = [("layerwise", layerwise), ("store", w.store), ("model", w.model), ("ctx", w.ctx)]
     handles += [("fusion", fusion) for fusion in fusions]
     for kind, handle in r.rng.sample(handles, len(handles)):
         timed(r, f"{kind}_close in the child", lambda: r.lib.call(f"{kind}_close", handle))
@@ -160,10 +160,10 @@ def forking(r):
     for thread in threads:
         thread.start()
     for _ in range(6):
-        plan = r.lib.opened("plan_create", w.model, w.store, w.prompt, len(w.prompt), None)
+        layerwise = r.lib.opened("layerwise_create", w.model, w.store, w.prompt, len(w.prompt), None)
         time.sleep(r.rng.uniform(0, 0.03))
-        problem = ended(in_child(r, lambda: child(r, w, (fusion, own), plan, expected)))
-        r.lib.call("plan_close", plan)
+        problem = ended(in_child(r, lambda: child(r, w, (fusion, own), layerwise, expected)))
+        r.lib.call("layerwise_close", layerwise)
         if problem:
             stop.set()
             raise Wrong(problem)
@@ -183,11 +183,11 @@ def forking(r):
 
 def child_of_one_number(r, w):
     """A forked child in a namespace of its own has the number of its parent, which is 1."""
-    fusion, plan = w.fused(on_miss=FAIL), c.c_void_p()
+    fusion, layerwise = w.fused(on_miss=FAIL), c.c_void_p()
     if LIBC.unshare(NEWPID) != 0:  # no threads are started from here on
         return
     problem = ended(in_child(r, lambda: refused(r, [
-        (name, call) for name, call in inherited_calls(w, fusion, plan).items() if not name.startswith("plan_")], 4)))
+        (name, call) for name, call in inherited_calls(w, fusion, layerwise).items() if not name.startswith("layerwise_")], 4)))
     if problem:
         raise Wrong(f"a child of its parent's number: {problem}")
     r.count("forks of one number")

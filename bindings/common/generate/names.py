@@ -7,7 +7,7 @@ LANGUAGES = ("python", "java", "go")
 
 
 def functions():
-    """{"blend_plan_fetch_kv": {"python": "Plan.fetch", ...}}"""
+    """{"blend_layerwise_fetch_kv": {"python": "Layerwise.fetch", ...}}"""
     rows = [line.split() for line in (errors.COMMON / "names.txt").read_text().splitlines()
             if line and not line.startswith("#")]
     return {row[0]: dict(zip(LANGUAGES, row[1:])) for row in rows}

@@ -126,8 +126,8 @@ class Builder {
 // Base of the options of long calls. Not thread-safe: set all options before a call takes them.
 class Call : public Builder {
  public:
-  // The listener must outlive the calls, or the plan, that these options are given to. Default:
-  // none.
+  // The listener must outlive the calls, or the layerwise fuse, that these options are given to.
+  // Default: none.
   void set_listener(Listener* listener) noexcept { listener_ = listener; }
   void set_cancel(const Cancel& cancel) noexcept { cancel_ = cancel.token(); }
 #ifndef SWIG

@@ -119,7 +119,7 @@ class Store {
   // Null on failure.
   static Store* open(const Context& ctx, const std::string& path, const StoreOptions& options,
                      Outcome& out) noexcept;
-  // No store at all, for fuses and plans with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE.
+  // No store at all, for fuses and layerwise fuses with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE.
   static Store* none() noexcept;
   ~Store();
   void flush(Outcome& out) const noexcept;

@@ -18,7 +18,7 @@ type ModelDescription struct {
 	RoPEFreqFactors []float32 // [RotaryDim / 2]; nil: all 1
 }
 
-// DescribeModel opens a model without weights and tokenizer, for PutKV, Find and NewPlan. Errors:
+// DescribeModel opens a model without weights and tokenizer, for PutKV, Find and NewLayerwise. Errors:
 // ErrInvalidArgument (names the member).
 func DescribeModel(c *Context, o ModelDescription) (*Model, error) {
 	if c == nil || c.raw == nil {
@@ -39,7 +39,7 @@ func DescribeModel(c *Context, o ModelDescription) (*Model, error) {
 }
 
 // KVView is K and V of consecutive rows of one layer in memory that is not Go's: of KV, or of an engine
-// that is called by cgo. The library keeps the addresses beyond the call (Plan.Fetch). Element e of
+// that is called by cgo. The library keeps the addresses beyond the call (Layerwise.Fetch). Element e of
 // head h of row i lies at K + i*RowStride + h*HeadStride + e.
 type KVView struct {
 	K, V           unsafe.Pointer

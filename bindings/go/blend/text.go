@@ -94,7 +94,7 @@ func (m *Model) fuseTexts(ctx context.Context, s *Store, documents []Document, h
 	return newFusion(made), nil
 }
 
-// TextPrompt gives the prompt of FuseTexts, for FuseBatch, Extend and NewPlan. texts may be nil.
+// TextPrompt gives the prompt of FuseTexts, for FuseBatch, Extend and NewLayerwise. texts may be nil.
 func (m *Model) TextPrompt(ctx context.Context, documents []Document, question string, texts *TextOptions) (Prompt, error) {
 	if m == nil || m.raw == nil {
 		return nil, closed("model")

@@ -28,7 +28,7 @@ from ._infos import (Advice, ChunkInfo, CodecStat, FusionInfo, LayerInfo, Machin
                      ModelInfo, ProfileInfo, SegmentInfo, StoreStat, Verdict)
 from ._missing import MissingFileError
 from ._model import CorpusChunk, CorpusRecord, Model, Stored
-from ._plan import Plan
+from ._layerwise import Layerwise
 from ._profile import Machine, Profile
 from ._prompt import Prompt, PromptSegment
 from ._store import Metric as StoreMetric, RemoteChunk, Store, TenantUse
@@ -41,7 +41,7 @@ __all__ = [
     "Advice", "AdviceFlags", "BlendError", "Cancel", "ChunkInfo", "Codec", "CodecStat", "Context",
     "CorpusChunk", "CorpusRecord", "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
     "Generation", "Dtype", "LayerInfo", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
-    "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Plan", "Policy", "Profile", "ProfileInfo", "Prompt", "PromptSegment",
+    "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Layerwise", "Policy", "Profile", "ProfileInfo", "Prompt", "PromptSegment",
     "RATIO_AUTO", "RATIO_FIDELITY", "ReadMode", "RecordKind", "RemoteChunk", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
     "TenantUse", "Token", "Verdict", "Weights", "errors",
 ]

@@ -80,7 +80,7 @@ class Model(Closable):
                  # blend:parameters model_description
                  rope_freq_factors: Sequence[float] = ()) -> "Model":
         """A model that the host runs itself: no weights, no tokenizer. For :meth:`put_kv`,
-        :meth:`find` and :class:`Plan`. Weights that differ must differ in `name` or `fingerprint`
+        :meth:`find` and :class:`Layerwise`. Weights that differ must differ in `name` or `fingerprint`
         (64 hexadecimal digits). Raises InvalidArgumentError, which names the member.
 
         # blend:documentation model_description
@@ -326,7 +326,7 @@ class Model(Closable):
     def text_prompt(self, documents: "Iterable[Union[str, Mapping[str, str]]]", question: str, *,
                     # blend:parameters text_options but tenant
                     cancel: Optional[Cancel] = None) -> Prompt:
-        """The prompt of :meth:`fuse_texts`, for :meth:`fuse_batch`, :meth:`Fusion.extend` and :class:`Plan`."""
+        """The prompt of :meth:`fuse_texts`, for :meth:`fuse_batch`, :meth:`Fusion.extend` and :class:`Layerwise`."""
         options = raw.TextOptions()
         # blend:set text_options but tenant
         texts = self._texts(documents)

@@ -26,7 +26,7 @@ from ._enums import Miss, SegmentKind, choice
 from ._hf_chat import chat_prompt
 from ._infos import FusionInfo
 from ._model import Model
-from ._plan import Plan
+from ._layerwise import Layerwise
 from ._prompt import Prompt
 from ._store import Path, Store
 from .errors import InvalidArgumentError
@@ -158,7 +158,7 @@ class Blender:
     def fuse(self, prompt: Prompt, **options: "Unpack[FuseKeywords]") -> Fused:
         """Fuses a prompt; chunks that are not stored are prefilled after the prompt's head and stored first,
         unless on_miss is "compute" or "fail". Options are those of :meth:`libblend.Model.fuse`; ratio 1 is full prefill.
-        Raises what :class:`libblend.Plan` raises."""
+        Raises what :class:`libblend.Layerwise` raises."""
         if choice(Miss, options.get("on_miss") or Miss.PRECOMPUTE) == Miss.PRECOMPUTE:
             options["on_miss"] = Miss.COMPUTE
             given = options.get("chunk_prefix")
@@ -166,12 +166,12 @@ class Blender:
             for segment in prompt.segments:
                 if segment.kind == SegmentKind.CHUNK and not segment.id:
                     self._add([int(token) for token in segment.tokens], head)
-        plan = Plan(self.described, self.store, prompt, **options)
+        layerwise = Layerwise(self.described, self.store, prompt, **options)
         try:
             with self._lock, torch.inference_mode():
-                return self._run(plan)
+                return self._run(layerwise)
         finally:
-            plan.close()
+            layerwise.close()
 
     def generate(self, prompt: Prompt, *, fuse: Optional["FuseKeywords"] = None, **options: Any) -> torch.Tensor:
         """Tokens that follow the prompt, int64 [n]. fuse: options of :meth:`fuse`; the others are those
@@ -181,9 +181,9 @@ class Blender:
         done = getattr(done, "sequences", done)
         return torch.as_tensor(done[0, inputs["input_ids"].shape[1]:])
 
-    def _run(self, plan: Plan) -> Fused:
-        tokens = torch.as_tensor(plan.tokens.astype(np.int64), device=self.model.device)
-        cache = _FusedCache(self, plan, len(tokens))
+    def _run(self, layerwise: Layerwise) -> Fused:
+        tokens = torch.as_tensor(layerwise.tokens.astype(np.int64), device=self.model.device)
+        cache = _FusedCache(self, layerwise, len(tokens))
         layers = self._inner.layers
         hooks = [layer.register_forward_pre_hook(cache.enter(index), with_kwargs=True)
                  for index, layer in enumerate(layers)]
@@ -193,11 +193,11 @@ class Blender:
         finally:
             for hook in hooks:
                 hook.remove()
-        plan.commit(len(layers) - 1)
+        layerwise.commit(len(layers) - 1)
         past = DynamicCache()
         for index, (k, v) in enumerate(cache.kv):
             past.update(k[:, :, :-1], v[:, :, :-1], index)
-        return Fused(tokens[None], past, out.logits[0, -1], plan.info, plan.selected)
+        return Fused(tokens[None], past, out.logits[0, -1], layerwise.info, layerwise.selected)
 
     def _rotation(self, layer: int, positions: torch.Tensor) -> Optional[Tuple[torch.Tensor, torch.Tensor]]:
         """cos and sin of the layer at these positions, float32 [n, rotary_dim]; None: it has no RoPE."""
@@ -213,23 +213,23 @@ class Blender:
 
 class _FusedCache(Cache):
     """K and V of the whole prompt, [1, n_kv_heads, n_rows, head_dim] a layer. The rows that the model
-    computes come through update(), all others from the plan."""
+    computes come through update(), all others from the layerwise fuse."""
 
-    def __init__(self, blender: Blender, plan: Plan, n_rows: int) -> None:
+    def __init__(self, blender: Blender, layerwise: Layerwise, n_rows: int) -> None:
         super().__init__(layers=[])
         model, config = blender.model, blender._config
-        self._blender, self._plan = blender, plan
+        self._blender, self._layerwise = blender, layerwise
         self._device, self._dtype = model.device, _DTYPES[model.dtype]
         head_dim = int(blender._inner.layers[0].self_attn.head_dim)
         shape = (1, config.num_key_value_heads, n_rows, head_dim)
-        # Where the plan writes: the cache itself, or memory that a device reads without a copy.
+        # Where the layerwise fuse writes: the cache itself, or memory that a device reads without a copy.
         pin = self._device.type == "cuda"
         self.kv = [tuple(torch.zeros(shape, dtype=model.dtype, pin_memory=pin) for _ in range(2))
                    for _ in range(config.num_hidden_layers)]
         for layer, (k, v) in enumerate(self.kv):  # the memory is there: load as far ahead as it goes
-            plan.fetch(layer, _array(k), _array(v), dtype=self._dtype, unrotated=True)
+            layerwise.fetch(layer, _array(k), _array(v), dtype=self._dtype, unrotated=True)
         self.columns = torch.arange(n_rows, device=self._device)
-        self.rows = self._tensor(plan.rows)  # that are computed at this layer
+        self.rows = self._tensor(layerwise.rows)  # that are computed at this layer
         self._begun = self.rows  # at the first
         self._window = [_window(config, layer) for layer in range(config.num_hidden_layers)]
 
@@ -258,8 +258,8 @@ class _FusedCache(Cache):
                 return None  # another call of the same model
             hidden, *rest = args
             if layer > 0:
-                self._plan.commit(layer - 1)
-                kept = self._tensor(self._plan.rows)
+                self._layerwise.commit(layer - 1)
+                kept = self._tensor(self._layerwise.rows)
                 hidden = hidden[:, torch.isin(self.rows, kept)]
                 self.rows = kept
             among = torch.searchsorted(self._begun, self.rows)
@@ -271,19 +271,19 @@ class _FusedCache(Cache):
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any,
                **__: Any) -> Tuple[torch.Tensor, torch.Tensor]:
-        self._plan.synchronize(layer_idx)
+        self._layerwise.synchronize(layer_idx)
         k, v = (x.to(self._device, non_blocking=True) for x in self.kv[layer_idx])
         rotation = self._blender._rotation(layer_idx, self.columns)
         k = _turn(k, rotation)
         k[:, :, self.rows], v[:, :, self.rows] = key_states, value_states
         self.kv[layer_idx] = (k, v)
         try:
-            self._plan.select(layer_idx)
+            self._layerwise.select(layer_idx)
         except InvalidArgumentError:  # it measures here
             if rotation is not None:
                 rotation = (rotation[0][self.rows], rotation[1][self.rows])
             fresh = torch.stack((_turn(key_states, rotation, back=True), value_states)).cpu()
-            self._plan.select(layer_idx, _array(fresh[0]), _array(fresh[1]), dtype=self._dtype, unrotated=True)
+            self._layerwise.select(layer_idx, _array(fresh[0]), _array(fresh[1]), dtype=self._dtype, unrotated=True)
         return k, v
 
 

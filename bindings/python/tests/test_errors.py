@@ -86,7 +86,7 @@ class Raised(Case):
                                         head_dim=4, n_vocab=1000, context_length=64)
         stored = self.model.precompute(self.store, self.model.tokenize("Another chunk"))
         prompt = libblend.Prompt().chunk_id(stored.id).question([5])
-        self.raises(libblend.MismatchError, libblend.Plan, other, self.store, prompt,
+        self.raises(libblend.MismatchError, libblend.Layerwise, other, self.store, prompt,
                     on_miss="fail")
 
     def test_corrupt_is_a_miss_and_an_event(self):
@@ -264,7 +264,7 @@ class Callbacks(Case):
         with self.assertRaises(libblend.InvalidArgumentError):
             self.fuse(policy="callback", score=nan)
 
-    def test_a_plan_has_its_own(self):
+    def test_a_layerwise_fuse_has_its_own(self):
         host = libblend.Model.describe(self.ctx, name="p", n_layers=2, n_heads=1, n_kv_heads=1,
                                        head_dim=2, n_vocab=9, context_length=9)
 
@@ -272,16 +272,16 @@ class Callbacks(Case):
             raise self.Own("mine")
 
         prompt = libblend.Prompt().question([1, 2])
-        plan = libblend.Plan(host, None, prompt, policy="full", on_miss="compute", progress=bad)
+        layerwise = libblend.Layerwise(host, None, prompt, policy="full", on_miss="compute", progress=bad)
         kv = np.zeros((2, 1, 2), np.float32)
-        with self.assertRaisesRegex(libblend.InvalidArgumentError, r"Plan\.commit.*Plan\.fetch") as caught:
-            plan.commit(0)  # out of turn; the sentence says so in Python's words
+        with self.assertRaisesRegex(libblend.InvalidArgumentError, r"Layerwise\.commit.*Layerwise\.fetch") as caught:
+            layerwise.commit(0)  # out of turn; the sentence says so in Python's words
         self.assertNotRegex(str(caught.exception), "blend_|BLEND_")
-        plan.fetch(0, kv, kv)
-        plan.synchronize(0)
-        plan.select(0, kv, kv)
+        layerwise.fetch(0, kv, kv)
+        layerwise.synchronize(0)
+        layerwise.select(0, kv, kv)
         with self.assertRaises(self.Own):
-            plan.commit(0)
+            layerwise.commit(0)
 
 
 class Interrupts(unittest.TestCase):

@@ -48,41 +48,41 @@ class Closing(Case):
         self.assertTrue(calls)
         tokens.append(5)  # and is let go of
 
-    def test_a_plan_keeps_what_it_writes_to(self):
+    def test_a_layerwise_fuse_keeps_what_it_writes_to(self):
         host = libblend.Model.describe(self.ctx, name="kept", n_layers=2, n_heads=1, n_kv_heads=1,
                                        head_dim=2, n_vocab=9, context_length=9)
-        plan = libblend.Plan(host, None, libblend.Prompt().question([1, 2]), policy="full",
+        layerwise = libblend.Layerwise(host, None, libblend.Prompt().question([1, 2]), policy="full",
                              on_miss="compute")
         arrays = [np.zeros((2, 1, 2), np.float32) for _ in range(4)]
         kept = [weakref.ref(array) for array in arrays]
-        plan.fetch(0, arrays[0], arrays[1])
-        plan.fetch(1, arrays[2], arrays[3])
+        layerwise.fetch(0, arrays[0], arrays[1])
+        layerwise.fetch(1, arrays[2], arrays[3])
         del arrays
         gc.collect()
-        self.assertTrue(all(ref() is not None for ref in kept), "the plan may write to them")
-        plan.synchronize(0)
+        self.assertTrue(all(ref() is not None for ref in kept), "the layerwise fuse may write to them")
+        layerwise.synchronize(0)
         self.assertEqual([ref() is None for ref in kept], [True, True, False, False])
-        plan.close()
+        layerwise.close()
         self.assertTrue(all(ref() is None for ref in kept), "nothing is written any more")
 
-    def test_a_forgotten_plan_is_closed_before_its_arrays_go(self):
+    def test_a_forgotten_layerwise_fuse_is_closed_before_its_arrays_go(self):
         host = libblend.Model.describe(self.ctx, name="forgotten", n_layers=2, n_heads=1, n_kv_heads=1,
                                        head_dim=2, n_vocab=9, context_length=9)
-        plan = libblend.Plan(host, None, libblend.Prompt().question([1, 2]), policy="full",
+        layerwise = libblend.Layerwise(host, None, libblend.Prompt().question([1, 2]), policy="full",
                              on_miss="compute")
         arrays = [np.zeros((2, 1, 2), np.float32) for _ in range(2)]
-        plan.fetch(0, *arrays)
-        raw_plan, seen = plan._raw, []
+        layerwise.fetch(0, *arrays)
+        raw_layerwise, seen = layerwise._raw, []
 
         def gone(_):
             try:
-                raw_plan.rows()
+                raw_layerwise.rows()
                 seen.append("may be written to")
             except libblend.ClosedError:
                 seen.append("closed")
 
         kept = [weakref.ref(array, gone) for array in arrays]
-        del arrays, plan
+        del arrays, layerwise
         gc.collect()
         self.assertEqual([ref() for ref in kept], [None, None])
         self.assertEqual(seen, ["closed", "closed"])
@@ -203,31 +203,31 @@ class Collecting(Case):
         gc.collect()
         self.assertEqual([r() for r in references], [None, None])
 
-    def test_a_plan_keeps_what_a_probe_writes_to_again(self):
+    def test_a_layerwise_fuse_keeps_what_a_probe_writes_to_again(self):
         """Layer 1 is placed once more after the probe."""
         chunk = [5 + i for i in range(10)]
         self.model.precompute(self.store, chunk)
         info = self.model.info
         shape = (1 + len(chunk) + 2, info.n_kv_heads, info.head_dim)
         prompt = libblend.Prompt().text([99]).chunk(chunk).question([5, 6])
-        with libblend.Plan(self.model, self.store, prompt, policy="probe", on_miss="fail") as plan:
+        with libblend.Layerwise(self.model, self.store, prompt, policy="probe", on_miss="fail") as layerwise:
             kept = []
             for layer in range(2):
                 arrays = [np.zeros(shape, np.float32) for _ in range(2)]
                 kept.append([weakref.ref(array) for array in arrays])
-                plan.fetch(layer, *arrays)
+                layerwise.fetch(layer, *arrays)
                 del arrays
-                plan.synchronize(layer)
+                layerwise.synchronize(layer)
                 if layer == 0:
-                    plan.commit(0)
+                    layerwise.commit(0)
             gc.collect()
             self.assertEqual([ref() for ref in kept[0]], [None, None])
-            self.assertTrue(all(ref() is not None for ref in kept[1]), "the plan will write to them")
-            plan.probe(np.zeros(shape[0]))
-            self.assertTrue(all(ref() is not None for ref in kept[1]), "the plan writes to them")
+            self.assertTrue(all(ref() is not None for ref in kept[1]), "the layerwise fuse will write to them")
+            layerwise.probe(np.zeros(shape[0]))
+            self.assertTrue(all(ref() is not None for ref in kept[1]), "the layerwise fuse writes to them")
             for layer in range(2):
-                plan.synchronize(layer)
-                plan.commit(layer)
+                layerwise.synchronize(layer)
+                layerwise.commit(layer)
             self.assertEqual([ref() for ref in kept[1]], [None, None])
 
     def test_the_lock_is_let_go_of(self):

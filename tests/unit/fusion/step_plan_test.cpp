@@ -176,26 +176,26 @@ TEST_F(StepPlanTest, EveryCallHasItsTurn) {
     EXPECT_EQ(status.code(), BLEND_E_INVALID_ARGUMENT);
     EXPECT_NE(status.message().find(due), std::string::npos) << status.message();
   };
-  refused(plan->synchronize(0), "blend_plan_fetch_kv of layer 0");
-  refused(plan->commit(0), "blend_plan_fetch_kv of layer 0");
+  refused(plan->synchronize(0), "blend_layerwise_fetch_kv of layer 0");
+  refused(plan->commit(0), "blend_layerwise_fetch_kv of layer 0");
   ASSERT_TRUE(plan->fetch(0, target()).is_ok());
-  refused(plan->fetch(0, target()), "blend_plan_synchronize of layer 0");
-  refused(plan->fetch(2, target()), "blend_plan_synchronize of layer 0");
+  refused(plan->fetch(0, target()), "blend_layerwise_synchronize of layer 0");
+  refused(plan->fetch(2, target()), "blend_layerwise_synchronize of layer 0");
   ASSERT_TRUE(plan->fetch(1, target()).is_ok()) << "it may run ahead";
-  refused(plan->commit(0), "blend_plan_synchronize of layer 0");
+  refused(plan->commit(0), "blend_layerwise_synchronize of layer 0");
   ASSERT_TRUE(plan->synchronize(0).is_ok());
   ASSERT_TRUE(plan->commit(0).is_ok()) << "nothing is chosen there";
   ASSERT_TRUE(plan->synchronize(1).is_ok());
-  refused(plan->commit(1), "blend_plan_select of layer 1");
+  refused(plan->commit(1), "blend_layerwise_select of layer 1");
   refused(plan->select(1, nullptr), "needs fresh K and V");
   ASSERT_TRUE(select(*plan, 1).is_ok()) << "a refused call changes nothing";
-  refused(plan->select(1, nullptr), "blend_plan_commit of layer 1");
+  refused(plan->select(1, nullptr), "blend_layerwise_commit of layer 1");
   ASSERT_TRUE(plan->commit(1).is_ok());
   for (uint32_t layer = 2; layer < n_layers_; ++layer) {
     ASSERT_TRUE(take_layer(*plan, layer).is_ok());
   }
   EXPECT_EQ(plan->rows(), RowList{kRows - 1}) << "behind the last layer";
-  refused(plan->fetch(n_layers_, target()), "blend_plan_close");
+  refused(plan->fetch(n_layers_, target()), "blend_layerwise_close");
   refused(plan->restart(), "create another plan");
 }
 

@@ -41,7 +41,7 @@ public final class Model implements AutoCloseable {
   }
 
   /**
-   * A model that the host runs itself: for {@link #putKv}, {@link #find} and {@link Plan}.
+   * A model that the host runs itself: for {@link #putKv}, {@link #find} and {@link Layerwise}.
    *
    * @param context that computes
    * @param description of the model
@@ -179,7 +179,7 @@ public final class Model implements AutoCloseable {
   }
 
   /**
-   * The prompt of {@link #fuseTexts}, for {@link #fuseBatch}, {@link Fusion#extend} and {@link Plan}.
+   * The prompt of {@link #fuseTexts}, for {@link #fuseBatch}, {@link Fusion#extend} and {@link Layerwise}.
    *
    * @param documents passages of a few hundred tokens each
    * @param question of a user

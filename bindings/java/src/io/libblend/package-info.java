@@ -12,7 +12,7 @@
  * java.lang.IllegalStateException}.
  *
  * <p><b>Threads.</b> Contexts, models, tokenizers, stores, profiles and machines may be used by any number
- * of threads at once. So may a fusion or plan, but a call that changes one while another call runs is
+ * of threads at once. So may a fusion or layerwise fuse, but a call that changes one while another call runs is
  * refused at once with {@link io.libblend.InUseException}: nothing waits. Options and builders belong to
  * one thread until they are given to a call. {@link io.libblend.Cancel#request()} may come from anywhere,
  * and {@link java.lang.Thread#interrupt()} cancels what the thread waits for: the call throws {@link

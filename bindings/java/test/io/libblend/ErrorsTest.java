@@ -92,7 +92,7 @@ public class ErrorsTest extends Fixture {
       Prompt prompt = Prompt.builder().chunkId(chunk.id()).question(new int[] {5}).build();
       raises(
           MismatchException.class,
-          () -> Plan.create(another, store(), prompt, new FuseOptions().onMiss(OnMiss.FAIL)));
+          () -> Layerwise.create(another, store(), prompt, new FuseOptions().onMiss(OnMiss.FAIL)));
     }
     Cancel cancel = new Cancel();
     cancel.request();

@@ -1,4 +1,4 @@
-"""Plans: the step API, for hosts that run the model themselves."""
+"""Layerwise fuses: the step API, for hosts that run the model themselves."""
 
 import weakref
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from ._fusion import FuseKeywords
 
 
-class Plan(Closable):
+class Layerwise(Closable):
     """A prompt whose model the host runs itself, layer by layer (blend.h, "Step API"):
 
         for layer in range(n_layers):
-            plan.fetch(layer, k[layer], v[layer])   # may run ahead, in order
-            ...                                     # K and V of plan.rows into the cache
-            plan.synchronize(layer)                 # the stored rows are in place
-            rows = plan.select(layer, fresh_k, fresh_v)
+            layerwise.fetch(layer, k[layer], v[layer])   # may run ahead, in order
+            ...                                     # K and V of layerwise.rows into the cache
+            layerwise.synchronize(layer)                 # the stored rows are in place
+            rows = layerwise.select(layer, fresh_k, fresh_v)
             ...                                     # the rest of the layer for the rows that go on
-            plan.commit(layer)
+            layerwise.commit(layer)
 
-    With the policies "cascade", "probe" and "attention", the layers up to ``plan.info.last_asked_layer`` are
-    begun for the question's rows first, up to ``rows = plan.probe(attention)`` instead of that layer's select
+    With the policies "cascade", "probe" and "attention", the layers up to ``layerwise.info.last_asked_layer`` are
+    begun for the question's rows first, up to ``rows = layerwise.probe(attention)`` instead of that layer's select
     and commit.
 
     Options are those of :meth:`Model.fuse`; with a described model on_miss is "compute" or "fail".
@@ -49,10 +49,10 @@ class Plan(Closable):
         self._watched = watched(raw_options, arguments.progress, arguments.cancel, arguments.score)
         self._arrays: Dict[int, Tuple[np.ndarray, np.ndarray]] = {}
         with self._watched:
-            self._raw = raw.Plan.create(model._raw, raw_store(store), prompt._raw, raw_options)
+            self._raw = raw.Layerwise.create(model._raw, raw_store(store), prompt._raw, raw_options)
         # Where probe() is due, and which is written to again after it; None: nowhere.
         self._probed = self._raw.info().last_asked_layer or None
-        # Before the arrays go, of a plan that was forgotten: they may be written to until then.
+        # Before the arrays go, of a layerwise fuse that was forgotten: they may be written to until then.
         self._end = weakref.finalize(self, self._raw.close)
 
     def restart(self) -> None:
@@ -63,7 +63,7 @@ class Plan(Closable):
     def fetch(self, layer: int, k: np.ndarray, v: np.ndarray, *,
               dtype: Optional[Union[Dtype, str]] = None, unrotated: bool = False) -> None:
         """Says where the layer's K and V go, [rows of the prompt, n_kv_heads, head_dim], and lets its
-        placing start. The plan keeps the arrays until the layer is synchronized, those of
+        placing start. The layerwise fuse keeps the arrays until the layer is synchronized, those of
         ``info.last_asked_layer`` until it is committed: :meth:`probe` has it placed once more."""
         self._raw.fetch(layer, raw_view(k, v, dtype, unrotated, writable=True))
         self._arrays[layer] = (k, v)

@@ -1,23 +1,23 @@
-// Plans: the step API, for hosts that run the model themselves.
-#ifndef BLEND_SHIM_PLAN_H
-#define BLEND_SHIM_PLAN_H
+// Layerwise fuses: the step API, for hosts that run the model themselves.
+#ifndef BLEND_SHIM_LAYERWISE_H
+#define BLEND_SHIM_LAYERWISE_H
 
 #include "fusion.h"
 
 namespace blend_shim {
 
 #ifndef SWIG
-struct PlanState;
+struct LayerwiseState;
 #endif
 
-// Every function may be called on any thread; one that changes the plan while another call runs
-// gives BLEND_SHIM_E_IN_USE. A listener of the options must outlive the plan.
-class Plan {
+// Every function may be called on any thread; one that changes the layerwise fuse while another
+// call runs gives BLEND_SHIM_E_IN_USE. A listener of the options must outlive the layerwise fuse.
+class Layerwise {
  public:
   // Null on failure.
-  static Plan* create(const Model& model, const Store& store, const Prompt& prompt,
-                      const FuseOptions& options, Outcome& out) noexcept;
-  ~Plan();
+  static Layerwise* create(const Model& model, const Store& store, const Prompt& prompt,
+                           const FuseOptions& options, Outcome& out) noexcept;
+  ~Layerwise();
   void restart(Outcome& out) noexcept;
   // The memory must stay until synchronize(layer) has succeeded, or restart() or close() returned.
   // It must hold all rows of the prompt.
@@ -26,7 +26,7 @@ class Plan {
   // Attention of the question's rows at the layers that FusionInfo names, by row of the prompt,
   // where a policy asks: returns the rows to begin layer 0 with, a copy.
   View probe(const float* attention, size_t n_attention, Outcome& out) noexcept;
-  // blend_plan_select (`select` is a keyword of Go): the rows to go on with, a copy. `fresh`:
+  // blend_layerwise_select (`select` is a keyword of Go): the rows to go on with, a copy. `fresh`:
   // row i is row rows()[i].
   View choose(uint32_t layer, const KvView& fresh, Outcome& out) noexcept;
   View choose_unmeasured(uint32_t layer, Outcome& out) noexcept;  // where nothing is measured
@@ -44,10 +44,10 @@ class Plan {
 
  private:
 #ifndef SWIG
-  explicit Plan(std::shared_ptr<Slot<PlanState>> slot) noexcept;
-  std::shared_ptr<Slot<PlanState>> slot_;
+  explicit Layerwise(std::shared_ptr<Slot<LayerwiseState>> slot) noexcept;
+  std::shared_ptr<Slot<LayerwiseState>> slot_;
 #else
-  Plan();
+  Layerwise();
 #endif
 };
 

@@ -15,12 +15,12 @@ import java.util.function.Supplier;
  * <p>For one thread at a time, otherwise {@link InUseException}. Buffers given to {@link #fetch} are kept
  * until they are not written any more.
  */
-public final class Plan implements AutoCloseable {
-  /** State that must outlive reads under way, even of a plan that was forgotten. */
+public final class Layerwise implements AutoCloseable {
+  /** State that must outlive reads under way, even of a layerwise fuse that was forgotten. */
   private static final class State implements Runnable {
     final Running running;
     final Relay relay;
-    RawPlan raw;
+    RawLayerwise raw;
     final Map<Integer, KvView> fetching = new ConcurrentHashMap<>();
 
     State(Running running, Relay relay) {
@@ -41,12 +41,12 @@ public final class Plan implements AutoCloseable {
   private static final Cleaner CLEANER = Cleaner.create();
 
   private final State state;
-  private final RawPlan raw;
+  private final RawLayerwise raw;
 
   /** The layer at which {@link #probe} is due, and which is written to again after it; 0: none. */
   private final int probed;
 
-  private Plan(State state) {
+  private Layerwise(State state) {
     this.state = state;
     this.raw = state.raw;
     CLEANER.register(this, state);
@@ -59,18 +59,18 @@ public final class Plan implements AutoCloseable {
    * @param model described or with weights
    * @param store of the chunks; may be null as in {@link Model#fuse}
    * @param prompt segments in their order
-   * @param options as of {@link Model#fuse}; the cancel and the callbacks are those of the plan's calls
+   * @param options as of {@link Model#fuse}; the cancel and the callbacks are those of the layerwise fuse's calls
    * @return to be closed
    */
-  public static Plan create(Model model, Store store, Prompt prompt, FuseOptions options) {
+  public static Layerwise create(Model model, Store store, Prompt prompt, FuseOptions options) {
     Callbacks callbacks = options.callbacks();
     State state =
         new State(new Running(options.cancel), callbacks.none() ? null : new Relay(callbacks));
     RawFuseOptions call = new RawFuseOptions(options.raw);
     CallOptions.prepare(call, state.running.cancel, state.relay);
     try {
-      state.raw = RawPlan.create(model.raw, Store.raw(store), prompt.raw, call);
-      return new Plan(state);
+      state.raw = RawLayerwise.create(model.raw, Store.raw(store), prompt.raw, call);
+      return new Layerwise(state);
     } finally {
       call.delete();
     }

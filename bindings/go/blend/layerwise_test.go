@@ -59,22 +59,22 @@ func stored(layer, row, element int) float32 {
 	return float32(100*layer+row) + float32(element)/100
 }
 
-func TestPlan(t *testing.T) {
+func TestLayerwise(t *testing.T) {
 	m, s := host(t)
 	chunk := []int32{5, 6, 7, 8, 9, 10}
 	put(t, m, s, chunk)
 	told := 0
-	plan := must(m.NewPlan(bg, s, blend.Prompt{blend.Text([]int32{1, 2}), blend.Chunk(chunk), blend.Question([]int32{3})},
+	layerwise := must(m.NewLayerwise(bg, s, blend.Prompt{blend.Text([]int32{1, 2}), blend.Chunk(chunk), blend.Question([]int32{3})},
 		&blend.FuseOptions{OnMiss: blend.MissFail, Ratio: 0.33, Progress: func(int64, int64) error { told++; return nil }}))(t)
-	if got := must(plan.Tokens())(t); !reflect.DeepEqual(got, []int32{1, 2, 5, 6, 7, 8, 9, 10, 3}) {
+	if got := must(layerwise.Tokens())(t); !reflect.DeepEqual(got, []int32{1, 2, 5, 6, 7, 8, 9, 10, 3}) {
 		t.Errorf("tokens %v", got)
 	}
 	for layer := 0; layer < hostLayers; layer++ {
 		kv, k, v := newKV(t, 9)
 		view := kv.View()
 		view.Unrotated = true
-		ok(t, plan.Fetch(layer, view))
-		rows := must(plan.Rows())(t)
+		ok(t, layerwise.Fetch(layer, view))
+		rows := must(layerwise.Rows())(t)
 		fresh, freshK, freshV := newKV(t, len(rows))
 		computed := map[int]bool{}
 		for i, row := range rows {
@@ -87,7 +87,7 @@ func TestPlan(t *testing.T) {
 				}
 			}
 		}
-		ok(t, plan.Synchronize(layer))
+		ok(t, layerwise.Synchronize(layer))
 		for i := range k {
 			row := i / hostRow
 			want := stored(layer, row-2, i%hostRow)
@@ -100,89 +100,89 @@ func TestPlan(t *testing.T) {
 		}
 		freshView := fresh.View()
 		freshView.Unrotated = true
-		next := must(plan.Select(layer, &freshView))(t)
+		next := must(layerwise.Select(layer, &freshView))(t)
 		if layer == 1 && !reflect.DeepEqual(next, []uint32{0, 1, 4, 6, 8}) {
 			t.Errorf("selected %v", next)
 		}
-		ok(t, plan.Commit(layer))
+		ok(t, layerwise.Commit(layer))
 	}
-	if got := must(plan.SelectedRows())(t); !reflect.DeepEqual(got, []uint32{4, 6}) {
+	if got := must(layerwise.SelectedRows())(t); !reflect.DeepEqual(got, []uint32{4, 6}) {
 		t.Errorf("selected %v", got)
 	}
-	if d := must(plan.Deviation())(t); len(d) != 9 || d[4] <= d[3] {
+	if d := must(layerwise.Deviation())(t); len(d) != 9 || d[4] <= d[3] {
 		t.Errorf("deviation %v", d)
 	}
-	if info := must(plan.Info())(t); info.RowsSelected != 2 || told == 0 {
+	if info := must(layerwise.Info())(t); info.RowsSelected != 2 || told == 0 {
 		t.Errorf("told %d times, %+v", told, info)
 	}
-	if segment := must(plan.Segment(1))(t); segment.RowsSelected != 2 || segment.Source != blend.SourceStore {
+	if segment := must(layerwise.Segment(1))(t); segment.RowsSelected != 2 || segment.Source != blend.SourceStore {
 		t.Errorf("%+v", segment)
 	}
-	if layer := must(plan.Layer(2))(t); layer.RowsPlaced != 4 {
+	if layer := must(layerwise.Layer(2))(t); layer.RowsPlaced != 4 {
 		t.Errorf("%+v", layer)
 	}
-	ok(t, plan.Close())
-	_, err := plan.Rows()
+	ok(t, layerwise.Close())
+	_, err := layerwise.Rows()
 	wantError(t, err, blend.ErrClosed)
 }
 
 // The host's K, V and attention are made up: the question attends to rows 3 and 5, so those go on.
-func TestPlanProbe(t *testing.T) {
+func TestLayerwiseProbe(t *testing.T) {
 	chunk := tokens(t, documents[0])[:10]
 	must(model.Precompute(bg, store, chunk, nil))(t)
 	info := must(model.Info())(t)
-	plan := must(model.NewPlan(bg, store, blend.Prompt{blend.Text([]int32{99}), blend.Chunk(chunk), blend.Question([]int32{5, 6})},
+	layerwise := must(model.NewLayerwise(bg, store, blend.Prompt{blend.Text([]int32{99}), blend.Chunk(chunk), blend.Question([]int32{5, 6})},
 		&blend.FuseOptions{Policy: blend.PolicyProbe, Ratio: 0.2, OnMiss: blend.MissFail}))(t)
-	defer plan.Close()
+	defer layerwise.Close()
 	attention := make([]float32, 13)
 	attention[3], attention[5] = 0.25, 0.5
 	for layer := 0; layer < 2; layer++ {
 		kv := must(blend.NewKV(13*int(info.KVHeads*info.HeadDim), blend.DtypeF32))(t)
 		defer kv.Close()
-		ok(t, plan.Fetch(layer, kv.View()))
-		_, early := plan.Probe(attention)
+		ok(t, layerwise.Fetch(layer, kv.View()))
+		_, early := layerwise.Probe(attention)
 		wantError(t, early, blend.ErrInvalidArgument)
-		if s := early.Error(); !strings.Contains(s, "due now is Plan.Synchronize") {
+		if s := early.Error(); !strings.Contains(s, "due now is Layerwise.Synchronize") {
 			t.Errorf("not what is due: %s", s)
 		}
-		ok(t, plan.Synchronize(layer))
+		ok(t, layerwise.Synchronize(layer))
 		if layer == 0 {
-			ok(t, plan.Commit(layer))
+			ok(t, layerwise.Commit(layer))
 		}
 	}
 	for _, wrong := range [][]float32{nil, attention[:12]} {
-		_, err := plan.Probe(wrong)
+		_, err := layerwise.Probe(wrong)
 		wantError(t, err, blend.ErrInvalidArgument)
 	}
-	if rows := must(plan.Probe(attention))(t); !reflect.DeepEqual(rows, []uint32{0, 3, 5, 11, 12}) {
+	if rows := must(layerwise.Probe(attention))(t); !reflect.DeepEqual(rows, []uint32{0, 3, 5, 11, 12}) {
 		t.Errorf("rows %v", rows)
 	}
-	if rows := must(plan.SelectedRows())(t); !reflect.DeepEqual(rows, []uint32{3, 5}) {
+	if rows := must(layerwise.SelectedRows())(t); !reflect.DeepEqual(rows, []uint32{3, 5}) {
 		t.Errorf("selected %v", rows)
 	}
 }
 
-func TestPlanErrors(t *testing.T) {
+func TestLayerwiseErrors(t *testing.T) {
 	m, s := host(t)
 	put(t, m, s, []int32{5, 6})
 	p := blend.Prompt{blend.Chunk([]int32{5, 6}), blend.Question([]int32{3})}
-	plan := must(m.NewPlan(bg, s, p, &blend.FuseOptions{OnMiss: blend.MissFail, Progress: func(int64, int64) error { return errMine }}))(t)
-	defer plan.Close()
-	early := plan.Synchronize(0) // fetch is due
+	layerwise := must(m.NewLayerwise(bg, s, p, &blend.FuseOptions{OnMiss: blend.MissFail, Progress: func(int64, int64) error { return errMine }}))(t)
+	defer layerwise.Close()
+	early := layerwise.Synchronize(0) // fetch is due
 	wantError(t, early, blend.ErrInvalidArgument)
-	if s := early.Error(); !strings.Contains(s, "Plan.Fetch") || strings.Contains(s, "blend_") || strings.Contains(s, "BLEND_") {
+	if s := early.Error(); !strings.Contains(s, "Layerwise.Fetch") || strings.Contains(s, "blend_") || strings.Contains(s, "BLEND_") {
 		t.Errorf("not in Go's words: %s", s)
 	}
 	short, _, _ := newKV(t, 2)
-	wantError(t, plan.Fetch(0, short.View()), blend.ErrInvalidArgument) // memory for two rows of three
+	wantError(t, layerwise.Fetch(0, short.View()), blend.ErrInvalidArgument) // memory for two rows of three
 	kv, k, _ := newKV(t, 3)
-	ok(t, plan.Fetch(0, kv.View()))
-	ok(t, plan.Synchronize(0))
-	ok(t, plan.Restart())
-	ok(t, plan.Fetch(0, kv.View()))
-	ok(t, plan.Synchronize(0))
-	must(plan.Select(0, nil))(t)
-	if err := plan.Commit(0); !errors.Is(err, errMine) {
+	ok(t, layerwise.Fetch(0, kv.View()))
+	ok(t, layerwise.Synchronize(0))
+	ok(t, layerwise.Restart())
+	ok(t, layerwise.Fetch(0, kv.View()))
+	ok(t, layerwise.Synchronize(0))
+	must(layerwise.Select(0, nil))(t)
+	if err := layerwise.Commit(0); !errors.Is(err, errMine) {
 		t.Errorf("the callback's error came back as %v", err)
 	}
 	_, err := m.Tokenize("text", 0)
@@ -196,7 +196,7 @@ func TestPlanErrors(t *testing.T) {
 		HeadDim: 4, Vocab: 1600, ContextLength: 64}))(t)
 	defer other.Close()
 	stored := must(model.Precompute(bg, store, tokens(t, "A chunk of the model."), nil))(t)
-	_, err = other.NewPlan(bg, store, blend.Prompt{blend.ChunkByID(stored.ID), blend.Question([]int32{5})}, &blend.FuseOptions{OnMiss: blend.MissFail})
+	_, err = other.NewLayerwise(bg, store, blend.Prompt{blend.ChunkByID(stored.ID), blend.Question([]int32{5})}, &blend.FuseOptions{OnMiss: blend.MissFail})
 	wantError(t, err, blend.ErrMismatch)
 	_, err = blend.NewKV(0, blend.DtypeF32)
 	wantError(t, err, blend.ErrInvalidArgument)

@@ -7,17 +7,17 @@ import (
 	"libblend/internal/raw"
 )
 
-// Plan is the step API, for hosts that run the model themselves: docs/step-api.md has the order of the
+// Layerwise is the step API, for hosts that run the model themselves: docs/step-api.md has the order of the
 // calls. Methods that change it give ErrInUse while another call runs on it. See the package's notes
 // on goroutines and lifetime.
-type Plan struct {
-	raw  raw.Plan
+type Layerwise struct {
+	raw  raw.Layerwise
 	call *call // what cancels it and who is told, as long as it lives
 }
 
-// NewPlan looks the prompt's segments up and starts loading. Arguments are those of Fuse; ctx and the
-// callbacks of options hold for all of the plan's life. Errors: as Fuse.
-func (m *Model) NewPlan(ctx context.Context, s *Store, p Prompt, options *FuseOptions) (*Plan, error) {
+// NewLayerwise looks the prompt's segments up and starts loading. Arguments are those of Fuse; ctx and the
+// callbacks of options hold for all of the layerwise fuse's life. Errors: as Fuse.
+func (m *Model) NewLayerwise(ctx context.Context, s *Store, p Prompt, options *FuseOptions) (*Layerwise, error) {
 	if m == nil || m.raw == nil {
 		return nil, closed("model")
 	}
@@ -42,23 +42,23 @@ func (m *Model) NewPlan(ctx context.Context, s *Store, p Prompt, options *FuseOp
 		return nil, err
 	}
 	c.set(o)
-	made := raw.PlanCreate(m.raw, store, prompt, o, c.out)
+	made := raw.LayerwiseCreate(m.raw, store, prompt, o, c.out)
 	if err := c.failure(); err != nil {
 		c.free()
 		return nil, err
 	}
-	plan := &Plan{raw: made, call: c}
-	runtime.SetFinalizer(plan, func(p *Plan) {
+	layerwise := &Layerwise{raw: made, call: c}
+	runtime.SetFinalizer(layerwise, func(p *Layerwise) {
 		p.raw.Close()
-		raw.DeletePlan(p.raw)
+		raw.DeleteLayerwise(p.raw)
 		p.call.free()
 	})
-	return plan, nil
+	return layerwise, nil
 }
 
-func (p *Plan) do(use func(r raw.Plan, out raw.Outcome)) error {
+func (p *Layerwise) do(use func(r raw.Layerwise, out raw.Outcome)) error {
 	if p == nil || p.raw == nil {
-		return closed("plan")
+		return closed("layerwise fuse")
 	}
 	defer runtime.KeepAlive(p)
 	out := raw.NewOutcome()
@@ -69,97 +69,97 @@ func (p *Plan) do(use func(r raw.Plan, out raw.Outcome)) error {
 
 // Restart starts again at layer 0; layers fetched so far are void. After ErrCorrupt the damaged chunk
 // is a miss.
-func (p *Plan) Restart() error {
-	return p.do(func(r raw.Plan, out raw.Outcome) { r.Restart(out) })
+func (p *Layerwise) Restart() error {
+	return p.do(func(r raw.Layerwise, out raw.Outcome) { r.Restart(out) })
 }
 
 // Fetch says where the stored rows of a layer go: memory for all rows of the prompt, which must stay
 // until Synchronize of the layer, or Restart or Close, came back; of Info's LastAskedLayer, where Probe is due,
 // until the Synchronize after Probe. Returns at once.
-func (p *Plan) Fetch(layer int, kv KVView) error {
+func (p *Layerwise) Fetch(layer int, kv KVView) error {
 	view := kv.make()
 	defer raw.DeleteKvView(view)
-	return p.do(func(r raw.Plan, out raw.Outcome) { r.Fetch(count(layer), view, out) })
+	return p.do(func(r raw.Layerwise, out raw.Outcome) { r.Fetch(count(layer), view, out) })
 }
 
 // Synchronize waits until the stored rows of a layer are in place. Errors: ErrCorrupt (Restart),
 // ErrIO, ErrNumeric, ErrCancelled, ErrInvalidArgument.
-func (p *Plan) Synchronize(layer int) error {
-	return p.do(func(r raw.Plan, out raw.Outcome) { r.Synchronize(count(layer), out) })
+func (p *Layerwise) Synchronize(layer int) error {
+	return p.do(func(r raw.Layerwise, out raw.Outcome) { r.Synchronize(count(layer), out) })
 }
 
 // Probe gives the rows to begin layer 0 with, where the question chooses (PolicyCascade, PolicyProbe,
 // PolicyAttention): due at Info's LastAskedLayer, once it is synchronized. attention has, for every row of the
 // prompt, what the question's rows attend to, mean over heads, these rows and the layers from FirstAskedLayer to
 // LastAskedLayer. Errors: ErrInvalidArgument, ErrCancelled.
-func (p *Plan) Probe(attention []float32) (rows []uint32, err error) {
-	err = p.do(func(r raw.Plan, out raw.Outcome) { rows = taken[uint32](r.Probe(attention, out)) })
+func (p *Layerwise) Probe(attention []float32) (rows []uint32, err error) {
+	err = p.do(func(r raw.Layerwise, out raw.Outcome) { rows = taken[uint32](r.Probe(attention, out)) })
 	return rows, err
 }
 
 // Select returns the rows to go on with after this layer, of Rows, ascending. fresh has their K and V,
 // row i of it those of Rows()[i]; it may be nil where nothing is measured. Errors: ErrInvalidArgument,
 // ErrNumeric (names the row), ErrCancelled.
-func (p *Plan) Select(layer int, fresh *KVView) (rows []uint32, err error) {
+func (p *Layerwise) Select(layer int, fresh *KVView) (rows []uint32, err error) {
 	if fresh == nil {
-		err = p.do(func(r raw.Plan, out raw.Outcome) { rows = taken[uint32](r.Choose_unmeasured(count(layer), out)) })
+		err = p.do(func(r raw.Layerwise, out raw.Outcome) { rows = taken[uint32](r.Choose_unmeasured(count(layer), out)) })
 		return rows, err
 	}
 	view := fresh.make()
 	defer raw.DeleteKvView(view)
-	err = p.do(func(r raw.Plan, out raw.Outcome) { rows = taken[uint32](r.Choose(count(layer), view, out)) })
+	err = p.do(func(r raw.Layerwise, out raw.Outcome) { rows = taken[uint32](r.Choose(count(layer), view, out)) })
 	return rows, err
 }
 
 // Commit ends the layer.
-func (p *Plan) Commit(layer int) error {
-	return p.do(func(r raw.Plan, out raw.Outcome) { r.Commit(count(layer), out) })
+func (p *Layerwise) Commit(layer int) error {
+	return p.do(func(r raw.Layerwise, out raw.Outcome) { r.Commit(count(layer), out) })
 }
 
 // Rows gives the rows that the host computes at this point, ascending.
-func (p *Plan) Rows() (rows []uint32, err error) {
-	err = p.do(func(r raw.Plan, out raw.Outcome) { rows = taken[uint32](r.Rows(out)) })
+func (p *Layerwise) Rows() (rows []uint32, err error) {
+	err = p.do(func(r raw.Layerwise, out raw.Outcome) { rows = taken[uint32](r.Rows(out)) })
 	return rows, err
 }
 
 // Tokens gives the prompt's tokens.
-func (p *Plan) Tokens() (tokens []int32, err error) {
-	err = p.do(func(r raw.Plan, out raw.Outcome) { tokens = taken[int32](r.Tokens(out)) })
+func (p *Layerwise) Tokens() (tokens []int32, err error) {
+	err = p.do(func(r raw.Layerwise, out raw.Outcome) { tokens = taken[int32](r.Tokens(out)) })
 	return tokens, err
 }
 
 // SelectedRows gives the rows that the policy chose, ascending.
-func (p *Plan) SelectedRows() (rows []uint32, err error) {
-	err = p.do(func(r raw.Plan, out raw.Outcome) { rows = taken[uint32](r.Selected(out)) })
+func (p *Layerwise) SelectedRows() (rows []uint32, err error) {
+	err = p.do(func(r raw.Layerwise, out raw.Outcome) { rows = taken[uint32](r.Selected(out)) })
 	return rows, err
 }
 
 // Deviation gives the deviation of every prompt row at the first check layer.
-func (p *Plan) Deviation() (deviation []float32, err error) {
-	err = p.do(func(r raw.Plan, out raw.Outcome) { deviation = taken[float32](r.Deviation(out)) })
+func (p *Layerwise) Deviation() (deviation []float32, err error) {
+	err = p.do(func(r raw.Layerwise, out raw.Outcome) { deviation = taken[float32](r.Deviation(out)) })
 	return deviation, err
 }
 
 // Info gives the account so far.
-func (p *Plan) Info() (info FusionInfo, err error) {
-	err = p.do(func(r raw.Plan, out raw.Outcome) { info = takenFusionInfo(r.Info(out)) })
+func (p *Layerwise) Info() (info FusionInfo, err error) {
+	err = p.do(func(r raw.Layerwise, out raw.Outcome) { info = takenFusionInfo(r.Info(out)) })
 	return info, err
 }
 
 // Layer gives the account of one layer.
-func (p *Plan) Layer(layer int) (info LayerInfo, err error) {
-	err = p.do(func(r raw.Plan, out raw.Outcome) { info = takenLayerInfo(r.Layer(count(layer), out)) })
+func (p *Layerwise) Layer(layer int) (info LayerInfo, err error) {
+	err = p.do(func(r raw.Layerwise, out raw.Outcome) { info = takenLayerInfo(r.Layer(count(layer), out)) })
 	return info, err
 }
 
 // Segment gives what became of one segment.
-func (p *Plan) Segment(segment int) (info SegmentInfo, err error) {
-	err = p.do(func(r raw.Plan, out raw.Outcome) { info = takenSegmentInfo(r.Segment(int64(segment), out)) })
+func (p *Layerwise) Segment(segment int) (info SegmentInfo, err error) {
+	err = p.do(func(r raw.Layerwise, out raw.Outcome) { info = takenSegmentInfo(r.Segment(int64(segment), out)) })
 	return info, err
 }
 
 // Close waits for a read under way; memory given to Fetch is not written any more.
-func (p *Plan) Close() error {
+func (p *Layerwise) Close() error {
 	if p == nil || p.raw == nil {
 		return nil
 	}
