@@ -9,7 +9,8 @@ from ._fusion import Generation
 from ._infos import FusionInfo
 from ._model import Model
 from ._prompt import Prompt
-from ._store import Path, Store
+from ._store import Store
+from ._types import Path
 
 if TYPE_CHECKING:
     from ._fusion import FuseKeywords

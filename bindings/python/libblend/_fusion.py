@@ -13,7 +13,8 @@ from ._enums import Policy, choice
 from ._infos import FusionInfo, LayerInfo, SegmentInfo
 from ._profile import Machine, Profile
 from ._prompt import Prompt
-from ._store import ChunkId, Store, raw_store
+from ._store import Store, raw_store
+from ._types import ChunkId
 
 
 @dataclass

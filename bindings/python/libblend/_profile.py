@@ -1,7 +1,7 @@
 """What was measured: profiles of a model, and how fast this machine is."""
 
 import os
-from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -11,11 +11,9 @@ from ._call import Cancel, OnMeasurement, Progress, watched
 from ._context import Closable
 from ._enums import Metric, choice
 from ._infos import Advice, MachineInfo, Measurement, ProfileInfo, Verdict
+from ._model_base import ModelBase
 from ._prompt import Prompt
-from ._store import Path
-
-if TYPE_CHECKING:
-    from ._model import Model
+from ._types import Path
 
 
 def _samples(prompts: Iterable[Prompt]) -> Any:
@@ -33,11 +31,11 @@ class Profile(Closable):
     Raises NotFoundError, IoError, FormatError, CorruptError, MismatchError (of another model).
     """
 
-    def __init__(self, model: "Model", path: Optional[Path] = None) -> None:
+    def __init__(self, model: ModelBase, path: Optional[Path] = None) -> None:
         self._raw = raw.Profile.open(model._raw, os.fsencode(path or ""))
 
     @staticmethod
-    def calibrate(model: "Model", samples: Iterable[Prompt], path: Optional[Path] = None, *,
+    def calibrate(model: ModelBase, samples: Iterable[Prompt], path: Optional[Path] = None, *,
                   chunk_prefixes: Optional[Iterable[Tokens]] = None,
                   metrics: Iterable[Union[Metric, str]] = (), ratios: Iterable[float] = (),
                   # blend:parameters calibrate_options
@@ -61,7 +59,7 @@ class Profile(Closable):
             return bool(raw.Profile.calibrate(model._raw, _samples(samples), options,
                                               os.fsencode(path or "")))
 
-    def verify(self, model: "Model", samples: Iterable[Prompt], *, ratios: Iterable[float] = (),
+    def verify(self, model: ModelBase, samples: Iterable[Prompt], *, ratios: Iterable[float] = (),
                # blend:parameters verify_options
                on_measurement: Optional[OnMeasurement] = None,
                progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> Verdict:
@@ -111,7 +109,7 @@ class Machine(Closable):
     # blend:documentation machine_options
     """
 
-    def __init__(self, model: "Model", path: Optional[Path] = None, *,
+    def __init__(self, model: ModelBase, path: Optional[Path] = None, *,
                  # blend:parameters machine_options
                  progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> None:
         options = raw.MachineOptions()

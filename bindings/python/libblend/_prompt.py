@@ -1,16 +1,14 @@
 """Prompts: segments in their order."""
 
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Union
+from typing import Any, List, NamedTuple, Optional, Union
 
 import numpy as np
 
 from . import raw
 from ._arrays import Tokens, copy_out, tokens_in
 from ._enums import SegmentKind
-from ._store import ChunkId
-
-if TYPE_CHECKING:
-    from ._model import Model
+from ._model_base import ModelBase
+from ._types import ChunkId
 
 
 class PromptSegment(NamedTuple):
@@ -30,12 +28,12 @@ class Prompt:
     chunk's tokens must not depend on what stands before it. Not thread-safe while it is built.
     """
 
-    def __init__(self, model: "Optional[Model]" = None) -> None:
+    def __init__(self, model: Optional[ModelBase] = None) -> None:
         self._raw = raw.Prompt()
         self._model = model
 
     @classmethod
-    def _of(cls, model: "Model", made: Any) -> "Prompt":
+    def _of(cls, model: ModelBase, made: Any) -> "Prompt":
         prompt = cls.__new__(cls)
         prompt._raw = made
         prompt._model = model

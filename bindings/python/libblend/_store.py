@@ -1,7 +1,7 @@
 """Stores: where chunks are kept."""
 
 import os
-from typing import TYPE_CHECKING, Any, Iterable, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from . import _enums, raw
 from ._call import POLL_MS, Cancel, Progress, on_main_thread, watched
@@ -9,13 +9,8 @@ from ._context import Closable, Context
 from ._enums import Codec, choice
 from ._infos import ChunkInfo, CodecStat, StoreStat
 from ._missing import files
-
-if TYPE_CHECKING:
-    from ._profile import Profile
-
-Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
-#: Identity of a stored chunk or saved fusion: 64 hexadecimal digits.
-ChunkId = str
+from ._profile import Profile
+from ._types import ChunkId, Path
 
 
 class TenantUse(NamedTuple):
@@ -168,7 +163,7 @@ class Store(Closable):
             pass
         return True
 
-    def use_profile(self, profile: "Profile") -> None:
+    def use_profile(self, profile: Profile) -> None:
         """Has chunks of the profile's model that are put from here on with the codec rans rounded as
         the profile says: layer_steps times codec_step. For as long as the store is open."""
         self._raw.use_profile(profile._raw)

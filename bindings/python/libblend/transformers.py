@@ -28,7 +28,8 @@ from ._infos import FusionInfo
 from ._model import Model
 from ._layerwise import Layerwise
 from ._prompt import Prompt
-from ._store import Path, Store
+from ._store import Store
+from ._types import Path
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
