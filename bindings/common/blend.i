@@ -20,7 +20,7 @@
 %newobject blend_shim::Store::open;
 %newobject blend_shim::Store::none;
 %newobject blend_shim::Model::open;
-%newobject blend_shim::Model::describe;
+%newobject blend_shim::Model::create_from_description;
 %newobject blend_shim::Profile::open;
 %newobject blend_shim::Machine::open;
 %newobject blend_shim::Fusion::fuse;

@@ -30,4 +30,7 @@
 // ---- Text: bytes, both ways.
 %include <std_string.i>
 
+// `select` is a keyword of Go.
+%rename(choose) blend_shim::Layerwise::select;
+
 %include "blend.i"

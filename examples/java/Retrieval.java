@@ -37,7 +37,7 @@ final class Retrieval {
       if (paragraph.isEmpty()) {
         continue;
       }
-      if (tokenizer.encode(paragraph + "\n").length <= maxTokens) {
+      if (tokenizer.tokenize(paragraph + "\n").length <= maxTokens) {
         pieces.add(paragraph + "\n");
       } else {
         for (String sentence : SENTENCE_ENDS.split(paragraph)) {
@@ -48,7 +48,7 @@ final class Retrieval {
     List<String> packed = new ArrayList<>();
     String open = "";
     for (String piece : pieces) {
-      if (!open.isEmpty() && tokenizer.encode(open + piece).length > maxTokens) {
+      if (!open.isEmpty() && tokenizer.tokenize(open + piece).length > maxTokens) {
         packed.add(open);
         open = "";
       }
@@ -59,10 +59,10 @@ final class Retrieval {
     }
     List<Chunk> chunks = new ArrayList<>();
     for (String chunk : packed) {
-      int[] tokens = tokenizer.encode(chunk);
+      int[] tokens = tokenizer.tokenize(chunk);
       for (int begin = 0; begin < tokens.length; begin += maxTokens) {
         int[] part = Arrays.copyOfRange(tokens, begin, Math.min(begin + maxTokens, tokens.length));
-        chunks.add(new Chunk(name, part.length == tokens.length ? chunk : tokenizer.decode(part), part));
+        chunks.add(new Chunk(name, part.length == tokens.length ? chunk : tokenizer.detokenize(part), part));
       }
     }
     return chunks;

@@ -47,6 +47,7 @@
 namespace blendpp {
 
 class Model;
+class Profile;
 
 using Tokens = std::vector<int32_t>;
 // Return true to go on, false to stop the call.
@@ -224,6 +225,10 @@ inline const char* c_string(const std::string& text, const std::string& what) {
   if (text.find('\0') == std::string::npos) return text.c_str();
   throw Error(BLEND_E_INVALID_ARGUMENT, 0, what + " has a NUL in it, which no text has");
 }
+// Null: not set.
+inline const char* c_string(const std::optional<std::string>& text) noexcept {
+  return text.has_value() ? text->c_str() : nullptr;
+}
 inline std::vector<const char*> c_strings(const std::vector<std::string>& documents) {
   std::vector<const char*> out;
   for (const std::string& document : documents) {
@@ -292,7 +297,9 @@ struct ContextOptions : detail::Initialised<blend_ctx_options, blend_ctx_options
 struct ModelOptions : detail::Initialised<blend_model_options, blend_model_options_init> {
   ProgressFn on_progress;
 };
-using FilterOptions = detail::Initialised<blend_filter_options, blend_filter_options_init>;
+struct FilterOptions : detail::Initialised<blend_filter_options, blend_filter_options_init> {
+  std::optional<std::string> tenant;  // only its chunks; "" is the tenant without a name
+};
 using ChatOptions = detail::Initialised<blend_chat_options, blend_chat_options_init>;
 using TextOptions = detail::Initialised<blend_text_options, blend_text_options_init>;
 struct PrecomputeOptions
@@ -431,37 +438,37 @@ class Store {
     outcome.check(blend_store_flush(get(), outcome.out()));
   }
   // `problem` is null for a sound chunk. Throws CORRUPT after the last chunk if any was damaged.
-  void list(bool verify, const ChunkFn& fn) const { list_of(nullptr, verify, fn); }
-  // One tenant's.
-  void list(const std::string& tenant, bool verify, const ChunkFn& fn) const {
-    list_of(tenant.c_str(), verify, fn);
-  }
-  // The chunks that `filter` means, all tenants' or one's.
+  void list(bool verify, const ChunkFn& fn) const { list(FilterOptions(), verify, fn); }
+  // The chunks that `filter` means.
   void list(const FilterOptions& filter, bool verify, const ChunkFn& fn) const {
-    list_matching(nullptr, filter, verify, fn);
+    detail::Outcome outcome;
+    detail::Guarded<ChunkFn> guarded{fn, outcome};
+    outcome.check(blend_store_list(get(), detail::c_string(filter.tenant), &filter, verify ? 1 : 0,
+                                   &detail::on_chunk, &guarded, outcome.out()));
   }
-  void list(const std::string& tenant, const FilterOptions& filter, bool verify,
-            const ChunkFn& fn) const {
-    list_matching(tenant.c_str(), filter, verify, fn);
+  // With a tenant, NOT_FOUND where the chunk is another's.
+  void remove(const ChunkId& id, const std::optional<std::string>& tenant = {}) const {
+    detail::Outcome outcome;
+    outcome.check(blend_store_remove(get(), &id, detail::c_string(tenant), outcome.out()));
   }
-  void remove(const ChunkId& id) const { remove_of(id, nullptr); }
-  // NOT_FOUND where the chunk is another tenant's.
-  void remove(const ChunkId& id, const std::string& tenant) const { remove_of(id, tenant.c_str()); }
   // Removes the chunks that `filter` means; how many. `fn` (may be empty) is told of each before,
   // and stops it by false.
   uint64_t remove_matching(const FilterOptions& filter, const ChunkFn& fn = {}) const {
-    return remove_matching_of(nullptr, filter, fn);
+    detail::Outcome outcome;
+    detail::Guarded<ChunkFn> guarded{fn, outcome};
+    uint64_t n = 0;
+    outcome.check(blend_store_remove_matching(get(), detail::c_string(filter.tenant), &filter,
+                                              fn ? &detail::on_chunk : nullptr, &guarded, &n,
+                                              outcome.out()));
+    return n;
   }
-  uint64_t remove_matching(const std::string& tenant, const FilterOptions& filter,
-                           const ChunkFn& fn = {}) const {
-    return remove_matching_of(tenant.c_str(), filter, fn);
-  }
-  // What a chunk is called from now on; null leaves what is there, "" removes it. `tenant` null:
+  // What a chunk is called from now on; null leaves what is there, "" removes it. Without a tenant:
   // whoever's it is.
   void set_label(const ChunkId& id, const char* label, const char* tags = nullptr,
-                 const char* tenant = nullptr) const {
+                 const std::optional<std::string>& tenant = {}) const {
     detail::Outcome outcome;
-    outcome.check(blend_store_set_label(get(), &id, tenant, label, tags, outcome.out()));
+    outcome.check(blend_store_set_label(get(), &id, detail::c_string(tenant), label, tags,
+                                        outcome.out()));
   }
   // Whether the background write of a chunk is done within `timeout_ms`; negative: waits for it.
   // Throws the write's own error.
@@ -475,6 +482,8 @@ class Store {
     const std::vector<blend_chunk_id> raw(ids.begin(), ids.end());
     outcome.check(blend_store_prefetch(get(), raw.data(), raw.size(), outcome.out()));
   }
+  // Has chunks that are put from here on rounded as the profile says.
+  void set_codec_profile(const Profile& profile) const;
   // Removes damaged chunks, `fn` (may be empty) is told of each; how many there were.
   uint64_t repair(const ChunkFn& fn = {}) const {
     detail::Outcome outcome;
@@ -485,9 +494,17 @@ class Store {
     return n;
   }
   // A compact copy in another directory.
-  void copy_to(const std::string& path) const {
+  void copy(const std::string& path) const {
     detail::Outcome outcome;
     outcome.check(blend_store_copy(get(), path.c_str(), outcome.out()));
+  }
+  // Makes a store's data file as small as its chunks; nobody may have it open. Bytes before and
+  // after.
+  static std::pair<uint64_t, uint64_t> compact(const std::string& path) {
+    detail::Outcome outcome;
+    std::pair<uint64_t, uint64_t> bytes{0, 0};
+    outcome.check(blend_store_compact(path.c_str(), &bytes.first, &bytes.second, outcome.out()));
+    return bytes;
   }
   // How many chunks were written to, or put from, a file.
   uint64_t export_to(const std::string& path,
@@ -616,34 +633,11 @@ class Store {
   }
 
  private:
-  void list_of(const char* tenant, bool verify, const ChunkFn& fn) const {
-    list_matching(tenant, FilterOptions(), verify, fn);
-  }
-  void list_matching(const char* tenant, const FilterOptions& filter, bool verify,
-                     const ChunkFn& fn) const {
-    detail::Outcome outcome;
-    detail::Guarded<ChunkFn> guarded{fn, outcome};
-    outcome.check(blend_store_list(get(), tenant, &filter, verify ? 1 : 0, &detail::on_chunk,
-                                   &guarded, outcome.out()));
-  }
   void fidelity_of(const blend_model* model, const FidelityFn& fn, double target) const {
     detail::Outcome outcome;
     detail::Guarded<FidelityFn> guarded{fn, outcome};
     outcome.check(blend_store_get_fidelity(get(), model, target, &detail::on_fidelity, &guarded,
                                            outcome.out()));
-  }
-  uint64_t remove_matching_of(const char* tenant, const FilterOptions& filter,
-                              const ChunkFn& fn) const {
-    detail::Outcome outcome;
-    detail::Guarded<ChunkFn> guarded{fn, outcome};
-    uint64_t n = 0;
-    outcome.check(blend_store_remove_matching(
-        get(), tenant, &filter, fn ? &detail::on_chunk : nullptr, &guarded, &n, outcome.out()));
-    return n;
-  }
-  void remove_of(const ChunkId& id, const char* tenant) const {
-    detail::Outcome outcome;
-    outcome.check(blend_store_remove(get(), &id, tenant, outcome.out()));
   }
   template <typename Fn>
   uint64_t move(Fn fn, const TransferOptions& options) const {
@@ -667,15 +661,6 @@ class Store {
   detail::Handle<blend_store, blend_store_close> handle_;
 };
 
-// Makes a store's data file as small as its chunks; nobody may have it open. Bytes before and
-// after.
-inline std::pair<uint64_t, uint64_t> compact_store(const std::string& path) {
-  detail::Outcome outcome;
-  std::pair<uint64_t, uint64_t> bytes{0, 0};
-  outcome.check(blend_store_compact(path.c_str(), &bytes.first, &bytes.second, outcome.out()));
-  return bytes;
-}
-
 // One text of a corpus.
 struct CorpusChunk {
   Tokens tokens;
@@ -698,8 +683,8 @@ class Model {
     outcome.check(blend_model_open(&raw, ctx.get(), path.c_str(), &copy, outcome.out()));
     handle_ = {raw, {ctx.events()}};
   }
-  // A model that the host runs itself (blend_model_create_from_description): for put_kv, find and
-  // Layerwise.
+  // A model that the host runs itself (blend_model_create_from_description): for
+  // put_chunk, find_chunk and Layerwise.
   Model(const Context& ctx, const ModelDescription& description) {
     detail::Outcome outcome;
     blend_model* raw = nullptr;
@@ -815,7 +800,7 @@ class Model {
   }
   // Stores a chunk whose K and V the host computed: layers [n_layers], each the rows of `tokens` at
   // the positions first_position, first_position + 1, ...
-  ChunkId put_kv(const Store& store, const Tokens& tokens, const std::vector<KvView>& layers,
+  ChunkId put_chunk(const Store& store, const Tokens& tokens, const std::vector<KvView>& layers,
                  uint32_t first_position,
                  const PrecomputeOptions& options = PrecomputeOptions()) const {
     detail::Outcome outcome;
@@ -827,7 +812,7 @@ class Model {
     return id;
   }
   // Whether the store holds a chunk; its id goes to *id, if wanted, either way.
-  bool find(const Store& store, const Tokens& tokens,
+  bool find_chunk(const Store& store, const Tokens& tokens,
             const PrecomputeOptions& options = PrecomputeOptions(), ChunkId* id = nullptr) const {
     detail::Outcome outcome;
     const int32_t code = blend_chunk_find(get(), store.get(), tokens.data(), tokens.size(),
@@ -1100,12 +1085,6 @@ class Profile {
     detail::Outcome outcome;
     outcome.check(blend_profile_apply(get(), &options, outcome.out()));
   }
-  // Has the store round what is put from here on as the profile says
-  // (blend_store_set_codec_profile).
-  void apply(const Store& store) const {
-    detail::Outcome outcome;
-    outcome.check(blend_store_set_codec_profile(store.get(), get(), outcome.out()));
-  }
   // [n_layers], or empty: all layers alike.
   std::vector<float> layer_steps() const {
     const ProfileInfo i = info();
@@ -1116,6 +1095,11 @@ class Profile {
  private:
   detail::Handle<blend_profile, blend_profile_close> handle_;
 };
+
+inline void Store::set_codec_profile(const Profile& profile) const {
+  detail::Outcome outcome;
+  outcome.check(blend_store_set_codec_profile(get(), profile.get(), outcome.out()));
+}
 
 namespace detail {
 
@@ -1603,7 +1587,7 @@ class Layerwise {
     detail::Outcome outcome;
     outcome.check(blend_layerwise_restart(handle_.get(), outcome.out()));
   }
-  void fetch(uint32_t layer, const KvView& layer_kv) {
+  void fetch_kv(uint32_t layer, const KvView& layer_kv) {
     detail::Outcome outcome;
     outcome.check(blend_layerwise_fetch_kv(handle_.get(), layer, &layer_kv, outcome.out()));
   }

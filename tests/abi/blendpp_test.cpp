@@ -236,7 +236,7 @@ TEST_F(BlendppTest, CalibrateProfileAndVerify) {
   verify.score_tokens = 1;
   EXPECT_EQ(blendpp::verify(model, profile, samples, verify).trusted, 1u);
   EXPECT_TRUE(profile.layer_steps().empty());  // four samples say nothing of them
-  profile.apply(store);
+  store.set_codec_profile(profile);
   blendpp::FuseOptions fuse;
   profile.apply(fuse);
   EXPECT_EQ(fuse.profile, profile.get());
@@ -269,9 +269,11 @@ TEST_F(BlendppTest, ChunksAreFoundByWhatTheyAreCalled) {
     seen += std::string(info.label) + "|" + info.tags + ";";
     return true;
   };
-  store.list("", filter, false, note);
+  filter.tenant = "";
+  store.list(filter, false, note);
   EXPECT_EQ(seen, "a.md#1|lang=en;");
   seen.clear();
+  filter.tenant.reset();
   filter.label = "b.md";
   store.list(filter, true, note);
   EXPECT_EQ(seen, "b.md#1|lang=en;");
@@ -285,9 +287,11 @@ TEST_F(BlendppTest, ChunksAreFoundByWhatTheyAreCalled) {
   EXPECT_EQ(store.remove_matching(filter, note), 1u);
   EXPECT_EQ(seen, "c.md#1|;");
   EXPECT_THROW(store.remove_matching(blendpp::FilterOptions()), blendpp::Error);
-  EXPECT_THROW(store.remove_matching("acme", blendpp::FilterOptions()), blendpp::Error);
+  filter = blendpp::FilterOptions();
+  filter.tenant = "acme";
+  EXPECT_THROW(store.remove_matching(filter), blendpp::Error);
   filter.label = "*";
-  EXPECT_EQ(store.remove_matching("acme", filter), 1u);
+  EXPECT_EQ(store.remove_matching(filter), 1u);
 }
 
 TEST_F(BlendppTest, ExceptionOfATokenCallbackComesBackAndTheFusionGoesOn) {
@@ -440,7 +444,9 @@ TEST_F(BlendppTest, AConversationIsSavedRestoredAndExtended) {
   const blendpp::Fusion own = blendpp::Fusion::restore(model, store, theirs, "tenant");
   EXPECT_EQ(own.tokens().size(), fusion.tokens().size());
   size_t n = 0;
-  store.list("tenant", false, [&](const blend_chunk_info&, const char*) {
+  blendpp::FilterOptions of_tenant;
+  of_tenant.tenant = "tenant";
+  store.list(of_tenant, false, [&](const blend_chunk_info&, const char*) {
     ++n;
     return true;
   });
@@ -502,7 +508,7 @@ TEST_F(BlendppTest, AHostsOwnModelIsFusedLayerByLayer) {
 
   // A chunk of three rows, then the prompt "10 | chunk | 11": the host computes rows 0 and 4.
   const blendpp::Tokens chunk = {5, 6, 7};
-  EXPECT_FALSE(mine.find(store, chunk));
+  EXPECT_FALSE(mine.find_chunk(store, chunk));
   std::vector<float> k(2 * 3 * 4, 1.0f), v(2 * 3 * 4, 2.0f);
   std::vector<blendpp::KvView> layers(2);
   for (size_t l = 0; l < 2; ++l) {
@@ -510,9 +516,9 @@ TEST_F(BlendppTest, AHostsOwnModelIsFusedLayerByLayer) {
     layers[l].k = k.data() + l * 12;
     layers[l].v = v.data() + l * 12;
   }
-  const blendpp::ChunkId id = mine.put_kv(store, chunk, layers, 0);
+  const blendpp::ChunkId id = mine.put_chunk(store, chunk, layers, 0);
   blendpp::ChunkId found;
-  EXPECT_TRUE(mine.find(store, chunk, {}, &found));
+  EXPECT_TRUE(mine.find_chunk(store, chunk, {}, &found));
   EXPECT_EQ(found, id);
 
   blendpp::Prompt prompt;
@@ -547,7 +553,7 @@ TEST_F(BlendppTest, AHostsOwnModelIsFusedLayerByLayer) {
   cache.k = cache_k.data();
   cache.v = cache_v.data();
   for (uint32_t l = 0; l < 2; ++l) {
-    layerwise.fetch(l, cache);
+    layerwise.fetch_kv(l, cache);
     layerwise.synchronize(l);
     if (l == 1) {
       EXPECT_THROW(layerwise.select(l, &cache), Surprise);

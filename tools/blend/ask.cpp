@@ -350,7 +350,7 @@ void run(const AskOptions& options) {
     check_length(model, corpus, turns[i].prompt);
   }
   const blendpp::Store store = open_asked_store(ctx, options);
-  if (corpus.profile != nullptr) corpus.profile->apply(store);
+  if (corpus.profile != nullptr) store.set_codec_profile(*corpus.profile);
   std::unique_ptr<blendpp::Machine> machine;
   if (!options.machine.empty()) {
     machine = std::make_unique<blendpp::Machine>(model, options.machine);

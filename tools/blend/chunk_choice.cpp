@@ -41,8 +41,8 @@ void list_chunks(const blendpp::Context& ctx, const blendpp::Store& store,
   filter.tags = tags.c_str();
   filter.model = model.c_str();
   if (choice.unlabelled) filter.flags = BLEND_FILTER_UNLABELLED;
-  choice.tenant.has_value() ? store.list(*choice.tenant, filter, false, fn)
-                            : store.list(filter, false, fn);
+  filter.tenant = choice.tenant;
+  store.list(filter, false, fn);
 }
 
 CLI::Option* add_tags(CLI::App& command, std::vector<std::string>& tags, const std::string& says) {

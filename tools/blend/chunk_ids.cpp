@@ -45,7 +45,9 @@ void add_only_tenant(CLI::App& command, OnlyTenant& tenant) {
 
 void list_chunks(const blendpp::Store& store, const OnlyTenant& tenant,
                  const blendpp::ChunkFn& fn) {
-  tenant.has_value() ? store.list(*tenant, false, fn) : store.list(false, fn);
+  blendpp::FilterOptions filter;
+  filter.tenant = tenant;
+  store.list(filter, false, fn);
 }
 
 std::vector<blendpp::ChunkId> all_ids(const blendpp::Store& store, const OnlyTenant& tenant) {

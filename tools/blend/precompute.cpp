@@ -246,7 +246,7 @@ void run(const PrecomputeOptions& options) {
   const blendpp::Model model = open_model(ctx, options.model);
   const Corpus corpus = make_corpus(model, options.corpus, options.special);
   const blendpp::Store store = open_store(ctx, options.store);
-  if (corpus.profile != nullptr) corpus.profile->apply(store);
+  if (corpus.profile != nullptr) store.set_codec_profile(*corpus.profile);
   Precompute precompute(model, store, options, corpus);
   precompute.run();
   wait_for_uploads(store);

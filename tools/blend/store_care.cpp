@@ -50,11 +50,11 @@ void compact(const StoreCareOptions& options) {
   uint64_t before = 0;
   uint64_t after = 0;
   if (options.path.empty()) {
-    std::tie(before, after) = blendpp::compact_store(options.store.path);
+    std::tie(before, after) = blendpp::Store::compact(options.store.path);
   } else {
     const blendpp::Context ctx = make_context(options.common);
     const blendpp::Store store = open_existing_store(ctx, options.store.path, true);
-    store.copy_to(options.path);
+    store.copy(options.path);
     before = store.report().file_bytes;
     after = open_existing_store(ctx, options.path, true).stat().file_bytes;
   }

@@ -76,7 +76,7 @@ void run(const StoreRmOptions& options) {
   const OnlyTenant& tenant = options.choice.tenant;
   nlohmann::json removed = nlohmann::json::array();
   for (const blendpp::ChunkId& id : doomed) {
-    if (!options.dry_run) tenant.has_value() ? store.remove(id, *tenant) : store.remove(id);
+    if (!options.dry_run) store.remove(id, tenant);
     removed.push_back(id.hex());
     if (options.common.json) continue;
     const std::string& label = labels[id.hex()];

@@ -16,12 +16,11 @@ class FuseOptions : public Call {
   void set_check_layers(const CheckLayers& layers) noexcept;
   void add_term(uint32_t kind,
                 double share) noexcept;  // of BLEND_POLICY_UNION; kind: BLEND_POLICY_*
-  // Kept open by the options. Neither changes another member.
+  // Kept open by the options.
   void set_machine(const Machine& machine, Outcome& out) noexcept;
+  // blend_profile_apply: also sets policy, metric, check layer, ratio, chunk prefix and correction
+  // to the profile's; members that are set afterwards override it.
   void set_profile(const Profile& profile, Outcome& out) noexcept;
-  // set_profile, and sets policy, metric, check layer, ratio, chunk prefix and correction to the
-  // profile's; members that are set afterwards override it.
-  void apply(const Profile& profile, Outcome& out) noexcept;
 #ifndef SWIG
   bool has_chunk_prefix_ = false;
   std::vector<int32_t> chunk_prefix_;

@@ -78,10 +78,10 @@ Layerwise* Layerwise::create(const Model& model, const Store& store, const Promp
 void Layerwise::restart(Outcome& out) noexcept {
   changing(*slot_, out, [](LayerwiseState& state) { state.layerwise->restart(); });
 }
-void Layerwise::fetch(uint32_t layer, const KvView& layer_kv, Outcome& out) noexcept {
+void Layerwise::fetch_kv(uint32_t layer, const KvView& layer_kv, Outcome& out) noexcept {
   changing(*slot_, out, [&](LayerwiseState& state) {
-    state.layerwise->fetch(
-        layer, kv_view(layer_kv, state.n_rows, state.n_kv_heads, state.head_dim, "fetch"));
+    state.layerwise->fetch_kv(
+        layer, kv_view(layer_kv, state.n_rows, state.n_kv_heads, state.head_dim, "fetch_kv"));
   });
 }
 void Layerwise::synchronize(uint32_t layer, Outcome& out) noexcept {
@@ -92,16 +92,12 @@ View Layerwise::probe(const float* attention, size_t n_attention, Outcome& out) 
     return copy(state.layerwise->probe({attention, n_attention}));
   });
 }
-View Layerwise::choose(uint32_t layer, const KvView& fresh, Outcome& out) noexcept {
+View Layerwise::select(uint32_t layer, const KvView& fresh, Outcome& out) noexcept {
   return changing(*slot_, out, [&](LayerwiseState& state) {
+    if (fresh.k_ == nullptr) return copy(state.layerwise->select(layer, nullptr));
     const blendpp::KvView view = kv_view(fresh, state.layerwise->rows().size(), state.n_kv_heads,
                                          state.head_dim, "the fresh K and V of select");
     return copy(state.layerwise->select(layer, &view));
-  });
-}
-View Layerwise::choose_unmeasured(uint32_t layer, Outcome& out) noexcept {
-  return changing(*slot_, out, [&](LayerwiseState& state) {
-    return copy(state.layerwise->select(layer, nullptr));
   });
 }
 void Layerwise::commit(uint32_t layer, Outcome& out) noexcept {

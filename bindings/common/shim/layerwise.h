@@ -21,15 +21,14 @@ class Layerwise {
   void restart(Outcome& out) noexcept;
   // The memory must stay until synchronize(layer) has succeeded, or restart() or close() returned.
   // It must hold all rows of the prompt.
-  void fetch(uint32_t layer, const KvView& layer_kv, Outcome& out) noexcept;
+  void fetch_kv(uint32_t layer, const KvView& layer_kv, Outcome& out) noexcept;
   void synchronize(uint32_t layer, Outcome& out) noexcept;
   // Attention of the question's rows at the layers that FusionInfo names, by row of the prompt,
   // where a policy asks: returns the rows to begin layer 0 with, a copy.
   View probe(const float* attention, size_t n_attention, Outcome& out) noexcept;
-  // blend_layerwise_select (`select` is a keyword of Go): the rows to go on with, a copy. `fresh`:
-  // row i is row rows()[i].
-  View choose(uint32_t layer, const KvView& fresh, Outcome& out) noexcept;
-  View choose_unmeasured(uint32_t layer, Outcome& out) noexcept;  // where nothing is measured
+  // The rows to go on with, a copy. `fresh`: row i is row rows()[i]; KvView() where nothing is
+  // measured.
+  View select(uint32_t layer, const KvView& fresh, Outcome& out) noexcept;
   void commit(uint32_t layer, Outcome& out) noexcept;
   View rows(Outcome& out) const noexcept;    // u32, to be computed at this point; a copy
   View tokens(Outcome& out) const noexcept;  // i32, of the prompt; a copy, as the next two
@@ -38,8 +37,8 @@ class Layerwise {
   FusionInfo info(Outcome& out) const noexcept;
   LayerInfo layer(uint32_t layer, Outcome& out) const noexcept;
   SegmentInfo segment(size_t segment, Outcome& out) const noexcept;
-  // Waits for a read under way; memory given to fetch() is not written any more. A call that runs
-  // is finished first.
+  // Waits for a read under way; memory given to fetch_kv() is not written any more. A call that
+  // runs is finished first.
   void close() noexcept;
 
  private:

@@ -164,8 +164,8 @@ Model* Model::open(const Context& ctx, const std::string& path, const ModelOptio
   });
 }
 
-Model* Model::describe(const Context& ctx, const ModelDescription& description,
-                       Outcome& out) noexcept {
+Model* Model::create_from_description(const Context& ctx, const ModelDescription& description,
+                                      Outcome& out) noexcept {
   return guarded(out, [&] {
     const ModelDescription& s = description;
     require_complete(s);
@@ -243,21 +243,21 @@ CorpusRecords Model::precompute_corpus(const Store& store, const Corpus& corpus,
   });
 }
 
-Stored Model::find(const Store& store, const int32_t* tokens, size_t n_tokens,
-                   const PrecomputeOptions& options, Outcome& out) const noexcept {
+Stored Model::find_chunk(const Store& store, const int32_t* tokens, size_t n_tokens,
+                         const PrecomputeOptions& options, Outcome& out) const noexcept {
   return guarded(out, [&] {
     const auto opened = store.get();
     const PrecomputeArguments arguments(options);
     blendpp::ChunkId id;
-    const bool found = slot_->get()->find(need(opened), blendpp::Tokens(tokens, tokens + n_tokens),
-                                          arguments.c, &id);
+    const bool found = slot_->get()->find_chunk(
+        need(opened), blendpp::Tokens(tokens, tokens + n_tokens), arguments.c, &id);
     return Stored{id.hex(), found};
   });
 }
 
-std::string Model::put_kv(const Store& store, const int32_t* tokens, size_t n_tokens,
-                          const KvLayers& layers, uint32_t first_position,
-                          const PrecomputeOptions& options, Outcome& out) const noexcept {
+std::string Model::put_chunk(const Store& store, const int32_t* tokens, size_t n_tokens,
+                             const KvLayers& layers, uint32_t first_position,
+                             const PrecomputeOptions& options, Outcome& out) const noexcept {
   return guarded(out, [&] {
     require_complete(layers);
     const auto model = slot_->get();
@@ -267,11 +267,11 @@ std::string Model::put_kv(const Store& store, const int32_t* tokens, size_t n_to
     std::vector<blendpp::KvView> views;
     for (const KvView& layer : layers.layers_) {
       views.push_back(
-          kv_view(layer, n_tokens, info.n_kv_heads, info.head_dim, "a layer of put_kv"));
+          kv_view(layer, n_tokens, info.n_kv_heads, info.head_dim, "a layer of the chunk"));
     }
     return model
-        ->put_kv(need(opened), blendpp::Tokens(tokens, tokens + n_tokens), views, first_position,
-                 arguments.c)
+        ->put_chunk(need(opened), blendpp::Tokens(tokens, tokens + n_tokens), views, first_position,
+                    arguments.c)
         .hex();
   });
 }

@@ -117,7 +117,7 @@ class KvView {
 #endif
 };
 
-// The layers of one chunk, for Model::put_kv. Views of memory that must stay during the call.
+// The layers of one chunk, for Model::put_chunk. Views of memory that must stay during the call.
 class KvLayers : public Builder {
  public:
   void add(const KvView& layer) noexcept;
@@ -146,8 +146,8 @@ class Model {
   // Null on failure.
   static Model* open(const Context& ctx, const std::string& path, const ModelOptions& options,
                      Outcome& out) noexcept;
-  static Model* describe(const Context& ctx, const ModelDescription& description,
-                         Outcome& out) noexcept;
+  static Model* create_from_description(const Context& ctx, const ModelDescription& description,
+                                        Outcome& out) noexcept;
   ~Model();
   ModelInfo info(Outcome& out) const noexcept;
   // Text is bytes of UTF-8, in and out; output may be cut inside a sequence.
@@ -170,11 +170,11 @@ class Model {
   CorpusRecords precompute_texts(const Store& store, const Texts& texts, const TextOptions& options,
                                  const CorpusOptions& corpus, Outcome& out) const noexcept;
   // existed: whether the store holds it; the id is given either way.
-  Stored find(const Store& store, const int32_t* tokens, size_t n_tokens,
-              const PrecomputeOptions& options, Outcome& out) const noexcept;
-  std::string put_kv(const Store& store, const int32_t* tokens, size_t n_tokens,
-                     const KvLayers& layers, uint32_t first_position,
-                     const PrecomputeOptions& options, Outcome& out) const noexcept;
+  Stored find_chunk(const Store& store, const int32_t* tokens, size_t n_tokens,
+                    const PrecomputeOptions& options, Outcome& out) const noexcept;
+  std::string put_chunk(const Store& store, const int32_t* tokens, size_t n_tokens,
+                        const KvLayers& layers, uint32_t first_position,
+                        const PrecomputeOptions& options, Outcome& out) const noexcept;
   CheckLayers default_check_layers(double ratio, uint32_t first_layer, size_t n,
                                    Outcome& out) const noexcept;
   void close() noexcept;

@@ -26,9 +26,6 @@ void FuseOptions::set_machine(const Machine& machine, Outcome& out) noexcept {
   guarded(out, [&] { machine_ = machine.slot().get(); });
 }
 void FuseOptions::set_profile(const Profile& profile, Outcome& out) noexcept {
-  guarded(out, [&] { profile_ = profile.slot().get(); });
-}
-void FuseOptions::apply(const Profile& profile, Outcome& out) noexcept {
   guarded(out, [&] {
     const auto opened = profile.slot().get();
     blendpp::FuseOptions c;

@@ -6,6 +6,12 @@ CalibrateOptions::CalibrateOptions() noexcept { show(*this, blendpp::CalibrateOp
 void CalibrateOptions::add_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept {
   keep([&] { prefixes_.emplace_back(tokens, tokens + n_tokens); });
 }
+void CalibrateOptions::add_policy(uint32_t policy) noexcept {
+  keep([&] { policies_.push_back(policy); });
+}
+void CalibrateOptions::add_check_layer(uint32_t layer) noexcept {
+  keep([&] { check_layers_.push_back(layer); });
+}
 void CalibrateOptions::add_metric(uint32_t metric) noexcept {
   keep([&] { metrics_.push_back(metric); });
 }
@@ -64,9 +70,17 @@ bool Profile::calibrate(const Model& model, const Samples& samples, const Calibr
       c.chunk_prefixes = prefixes.data();
       c.n_chunk_prefixes = prefixes.size();
     }
+    if (!s.policies_.empty()) {
+      c.policies = s.policies_.data();
+      c.n_policies = s.policies_.size();
+    }
     if (!s.metrics_.empty()) {
       c.metrics = s.metrics_.data();
       c.n_metrics = s.metrics_.size();
+    }
+    if (!s.check_layers_.empty()) {
+      c.check_layers = s.check_layers_.data();
+      c.n_check_layers = s.check_layers_.size();
     }
     if (!s.ratios_.empty()) {
       c.ratios = s.ratios_.data();

@@ -22,11 +22,15 @@ class CalibrateOptions : public Call {
   BLEND_CALIBRATE_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
   // None added: the defaults of blend_calibrate_options.
   void add_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept;
+  void add_policy(uint32_t policy) noexcept;
   void add_metric(uint32_t metric) noexcept;
+  void add_check_layer(uint32_t layer) noexcept;
   void add_ratio(double ratio) noexcept;
 #ifndef SWIG
   std::vector<std::vector<int32_t>> prefixes_;
+  std::vector<uint32_t> policies_;
   std::vector<uint32_t> metrics_;
+  std::vector<uint32_t> check_layers_;
   std::vector<double> ratios_;
 #endif
 };

@@ -72,12 +72,15 @@ void TransferOptions::set_ids(const ChunkIds& ids) noexcept {
   });
 }
 
+void TenantOptions::set_tenant(const std::string& tenant) noexcept {
+  keep([&] { tenant_ = tenant; });
+}
 FilterOptions::FilterOptions() noexcept { show(*this, blendpp::FilterOptions()); }
-void FilterOptions::set_tenant(const std::string& tenant) noexcept {
-  keep([&] {
-    tenant_ = tenant;
-    has_tenant_ = true;
-  });
+void LabelOptions::set_label(const std::string& label) noexcept {
+  keep([&] { label_ = label; });
+}
+void LabelOptions::set_tags(const std::string& tags) noexcept {
+  keep([&] { tags_ = tags; });
 }
 
 Store::Store(std::shared_ptr<Slot<blendpp::Store>> slot) noexcept : slot_(std::move(slot)) {}
@@ -125,10 +128,12 @@ std::vector<blendpp::ChunkId> to_c(const ChunkIds& ids) {
   return out;
 }
 
-// Text of a language may contain NUL, which would end it in C.
-const char* text_of(const std::string& text) {
-  if (text.find('\0') != std::string::npos) invalid("a label or tag has a control character in it");
-  return text.c_str();
+// Text of a language may contain NUL, which would end it in C. Null: not set.
+const char* text_of(const std::optional<std::string>& text) {
+  if (!text) return nullptr;
+  if (text->find('\0') != std::string::npos)
+    invalid("a label or tag has a control character in it");
+  return text->c_str();
 }
 
 // Valid as long as `s` lives.
@@ -136,6 +141,7 @@ blendpp::FilterOptions to_c(const FilterOptions& s) {
   require_complete(s);
   blendpp::FilterOptions c;
   give(c, s);
+  c.tenant = s.tenant_;
   return c;
 }
 
@@ -173,80 +179,40 @@ Chunks listed(const List& list) {
 
 }  // namespace
 
-Chunks Store::list(bool verify, Outcome& out) const noexcept {
-  return guarded(out, [&] {
-    return listed([&](Chunks& chunks) { open_slot().get()->list(verify, into(chunks)); });
-  });
-}
-
-Chunks Store::list_of(const std::string& tenant, bool verify, Outcome& out) const noexcept {
-  return guarded(out, [&] {
-    return listed([&](Chunks& chunks) { open_slot().get()->list(tenant, verify, into(chunks)); });
-  });
-}
-
-void Store::remove(const std::string& id, Outcome& out) const noexcept {
-  guarded(out, [&] { open_slot().get()->remove(blendpp::ChunkId::from_hex(id)); });
-}
-
-void Store::remove_of(const std::string& id, const std::string& tenant,
-                      Outcome& out) const noexcept {
-  guarded(out, [&] { open_slot().get()->remove(blendpp::ChunkId::from_hex(id), tenant); });
-}
-
-Chunks Store::list_matching(const FilterOptions& filter, bool verify, Outcome& out) const noexcept {
+Chunks Store::list(const FilterOptions& filter, bool verify, Outcome& out) const noexcept {
   return guarded(out, [&] {
     const blendpp::FilterOptions c = to_c(filter);
-    return listed([&](Chunks& chunks) {
-      const auto store = open_slot().get();
-      filter.has_tenant_ ? store->list(filter.tenant_, c, verify, into(chunks))
-                         : store->list(c, verify, into(chunks));
-    });
+    return listed([&](Chunks& chunks) { open_slot().get()->list(c, verify, into(chunks)); });
+  });
+}
+
+void Store::remove(const std::string& id, const TenantOptions& options,
+                   Outcome& out) const noexcept {
+  guarded(out, [&] {
+    require_complete(options);
+    open_slot().get()->remove(blendpp::ChunkId::from_hex(id), options.tenant_);
   });
 }
 
 Chunks Store::remove_matching(const FilterOptions& filter, Outcome& out) const noexcept {
   return guarded(out, [&] {
-    const blendpp::FilterOptions c = to_c(filter);
-    const auto store = open_slot().get();
     Chunks chunks;
-    filter.has_tenant_ ? store->remove_matching(filter.tenant_, c, into(chunks))
-                       : store->remove_matching(c, into(chunks));
+    open_slot().get()->remove_matching(to_c(filter), into(chunks));
     return chunks;
   });
 }
 
-void Store::set_label(const std::string& id, const std::string& label,
+void Store::set_label(const std::string& id, const LabelOptions& options,
                       Outcome& out) const noexcept {
   guarded(out, [&] {
-    open_slot().get()->set_label(blendpp::ChunkId::from_hex(id), text_of(label), nullptr);
+    require_complete(options);
+    open_slot().get()->set_label(blendpp::ChunkId::from_hex(id), text_of(options.label_),
+                                 text_of(options.tags_), options.tenant_);
   });
 }
 
-void Store::set_tags(const std::string& id, const std::string& tags, Outcome& out) const noexcept {
-  guarded(out, [&] {
-    open_slot().get()->set_label(blendpp::ChunkId::from_hex(id), nullptr, text_of(tags));
-  });
-}
-
-void Store::set_label_of(const std::string& id, const std::string& tenant, const std::string& label,
-                         Outcome& out) const noexcept {
-  guarded(out, [&] {
-    open_slot().get()->set_label(blendpp::ChunkId::from_hex(id), text_of(label), nullptr,
-                                 tenant.c_str());
-  });
-}
-
-void Store::set_tags_of(const std::string& id, const std::string& tenant, const std::string& tags,
-                        Outcome& out) const noexcept {
-  guarded(out, [&] {
-    open_slot().get()->set_label(blendpp::ChunkId::from_hex(id), nullptr, text_of(tags),
-                                 tenant.c_str());
-  });
-}
-
-void Store::use_profile(const Profile& profile, Outcome& out) const noexcept {
-  guarded(out, [&] { profile.slot().get()->apply(*open_slot().get()); });
+void Store::set_codec_profile(const Profile& profile, Outcome& out) const noexcept {
+  guarded(out, [&] { open_slot().get()->set_codec_profile(*profile.slot().get()); });
 }
 
 StoreStat Store::stat(Outcome& out) const noexcept {
@@ -266,10 +232,10 @@ bool Store::wait(const std::string& id, int64_t timeout_ms, Outcome& out) const 
   return guarded(
       out, [&] { return open_slot().get()->wait(blendpp::ChunkId::from_hex(id), timeout_ms); });
 }
-void Store::hint(const ChunkIds& ids, Outcome& out) const noexcept {
+void Store::prefetch(const ChunkIds& ids, Outcome& out) const noexcept {
   guarded(out, [&] { open_slot().get()->prefetch(to_c(ids)); });
 }
-void Store::pin(const std::string& id, bool pinned, Outcome& out) const noexcept {
+void Store::set_pinned(const std::string& id, bool pinned, Outcome& out) const noexcept {
   guarded(out, [&] { open_slot().get()->set_pinned(blendpp::ChunkId::from_hex(id), pinned); });
 }
 uint64_t Store::evict(uint64_t target_bytes, Outcome& out) const noexcept {
@@ -279,7 +245,7 @@ void Store::set_tenant_quota(const std::string& tenant, uint64_t quota_bytes,
                              Outcome& out) const noexcept {
   guarded(out, [&] { open_slot().get()->set_tenant_quota(tenant, quota_bytes); });
 }
-TenantUse Store::tenant(const std::string& tenant, Outcome& out) const noexcept {
+TenantUse Store::tenant_usage(const std::string& tenant, Outcome& out) const noexcept {
   return guarded(out, [&] {
     const blendpp::TenantUse use = open_slot().get()->tenant_usage(tenant);
     return TenantUse{use.n_chunks, use.stored_bytes, use.quota_bytes};
@@ -292,8 +258,8 @@ Chunks Store::repair(Outcome& out) const noexcept {
     return chunks;
   });
 }
-void Store::copy_to(const std::string& path, Outcome& out) const noexcept {
-  guarded(out, [&] { open_slot().get()->copy_to(path); });
+void Store::copy(const std::string& path, Outcome& out) const noexcept {
+  guarded(out, [&] { open_slot().get()->copy(path); });
 }
 uint64_t Store::export_to(const std::string& path, const TransferOptions& options,
                           Outcome& out) const noexcept {
@@ -303,16 +269,16 @@ uint64_t Store::import_from(const std::string& path, const TransferOptions& opti
                             Outcome& out) const noexcept {
   return guarded(out, [&] { return open_slot().get()->import_from(path, Transfer(options).c); });
 }
-void Store::check_remote(Outcome& out) const noexcept {
+void Store::remote_check(Outcome& out) const noexcept {
   guarded(out, [&] { open_slot().get()->remote_check(); });
 }
-uint64_t Store::push(const TransferOptions& options, Outcome& out) const noexcept {
+uint64_t Store::remote_push(const TransferOptions& options, Outcome& out) const noexcept {
   return guarded(out, [&] { return open_slot().get()->remote_push(Transfer(options).c); });
 }
-uint64_t Store::pull(const TransferOptions& options, Outcome& out) const noexcept {
+uint64_t Store::remote_pull(const TransferOptions& options, Outcome& out) const noexcept {
   return guarded(out, [&] { return open_slot().get()->remote_pull(Transfer(options).c); });
 }
-Chunks Store::verify_remote(const TransferOptions& options, Outcome& out) const noexcept {
+Chunks Store::remote_verify(const TransferOptions& options, Outcome& out) const noexcept {
   return guarded(out, [&] {
     return listed([&](Chunks& chunks) {
       const auto note = [&chunks](const blend_chunk_id* id, const char* problem) {
@@ -326,16 +292,16 @@ Chunks Store::verify_remote(const TransferOptions& options, Outcome& out) const 
     });
   });
 }
-void Store::remove_remote(const std::string& id, Outcome& out) const noexcept {
+void Store::remote_remove(const std::string& id, Outcome& out) const noexcept {
   guarded(out, [&] { open_slot().get()->remote_remove(blendpp::ChunkId::from_hex(id)); });
 }
 Compacted Store::compact(const std::string& path, Outcome& out) noexcept {
   return guarded(out, [&] {
-    const auto [before, after] = blendpp::compact_store(path);
+    const auto [before, after] = blendpp::Store::compact(path);
     return Compacted{before, after};
   });
 }
-Metrics Store::visit_metrics(Outcome& out) const noexcept {
+Metrics Store::list_metrics(Outcome& out) const noexcept {
   return guarded(out, [&] {
     Metrics metrics;
     open_slot().get()->list_metrics(

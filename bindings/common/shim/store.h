@@ -2,6 +2,7 @@
 #ifndef BLEND_SHIM_STORE_H
 #define BLEND_SHIM_STORE_H
 
+#include <optional>
 #include <vector>
 
 #include "context.h"
@@ -69,15 +70,27 @@ class TransferOptions : public Call {
 #endif
 };
 
+// Options of calls that mean one tenant's chunks, or all tenants' where none is set. "" is the
+// tenant without a name.
+struct TenantOptions : public Builder {
+  void set_tenant(const std::string& tenant) noexcept;
+#ifndef SWIG
+  std::optional<std::string> tenant_;
+#endif
+};
+
 // Selects chunks; members that are not set mean every one.
-struct FilterOptions : public Builder {
+struct FilterOptions : public TenantOptions {
   FilterOptions() noexcept;
   BLEND_FILTER_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
-  void set_tenant(
-      const std::string& tenant) noexcept;  // only its chunks; "": those without a tenant
+};
+
+// What a chunk is called. What is not set stays as it is, "" removes it.
+struct LabelOptions : public TenantOptions {
+  void set_label(const std::string& label) noexcept;
+  void set_tags(const std::string& tags) noexcept;
 #ifndef SWIG
-  std::string tenant_;
-  bool has_tenant_ = false;
+  std::optional<std::string> label_, tags_;
 #endif
 };
 
@@ -124,38 +137,26 @@ class Store {
   ~Store();
   void flush(Outcome& out) const noexcept;
   // With `verify`, damaged chunks have a `problem`; the call itself does not fail because of them.
-  Chunks list(bool verify, Outcome& out) const noexcept;
-  void remove(const std::string& id, Outcome& out) const noexcept;
-  // The same for one tenant, for whom others' chunks do not exist.
-  Chunks list_of(const std::string& tenant, bool verify, Outcome& out) const noexcept;
-  void remove_of(const std::string& id, const std::string& tenant, Outcome& out) const noexcept;
-  // The chunks that a filter selects; those that were removed.
-  Chunks list_matching(const FilterOptions& filter, bool verify, Outcome& out) const noexcept;
+  Chunks list(const FilterOptions& filter, bool verify, Outcome& out) const noexcept;
+  void remove(const std::string& id, const TenantOptions& options, Outcome& out) const noexcept;
   Chunks remove_matching(const FilterOptions& filter, Outcome& out) const noexcept;
-  // Labels a chunk from now on; "" removes the label.
-  void set_label(const std::string& id, const std::string& label, Outcome& out) const noexcept;
-  void set_tags(const std::string& id, const std::string& tags, Outcome& out) const noexcept;
-  // The same for one tenant's chunk.
-  void set_label_of(const std::string& id, const std::string& tenant, const std::string& label,
-                    Outcome& out) const noexcept;
-  void set_tags_of(const std::string& id, const std::string& tenant, const std::string& tags,
-                   Outcome& out) const noexcept;
+  void set_label(const std::string& id, const LabelOptions& options, Outcome& out) const noexcept;
   StoreStat stat(Outcome& out) const noexcept;
   CodecStat codec_stat(uint32_t codec, Outcome& out) const noexcept;
   // Whether the background write of a chunk is done within timeout_ms (negative: waits for it). If
   // the write failed, its error is this call's.
   bool wait(const std::string& id, int64_t timeout_ms, Outcome& out) const noexcept;
   // Chunks of the profile's model that are put from here on are rounded by the profile.
-  void use_profile(const Profile& profile, Outcome& out) const noexcept;
-  // The chunks that coming prompts need, first needed first. Replaces the hint before.
-  void hint(const ChunkIds& ids, Outcome& out) const noexcept;
-  void pin(const std::string& id, bool pinned, Outcome& out) const noexcept;
+  void set_codec_profile(const Profile& profile, Outcome& out) const noexcept;
+  // The chunks that coming prompts need, first needed first. Replaces the list before.
+  void prefetch(const ChunkIds& ids, Outcome& out) const noexcept;
+  void set_pinned(const std::string& id, bool pinned, Outcome& out) const noexcept;
   uint64_t evict(uint64_t target_bytes, Outcome& out) const noexcept;  // how many chunks left
   void set_tenant_quota(const std::string& tenant, uint64_t quota_bytes,
                         Outcome& out) const noexcept;
-  TenantUse tenant(const std::string& tenant, Outcome& out) const noexcept;
+  TenantUse tenant_usage(const std::string& tenant, Outcome& out) const noexcept;
   Chunks repair(Outcome& out) const noexcept;  // those that were damaged, and are removed
-  void copy_to(const std::string& path, Outcome& out) const noexcept;
+  void copy(const std::string& path, Outcome& out) const noexcept;
   // How many chunks were written to, or put from, a file.
   uint64_t export_to(const std::string& path, const TransferOptions& options,
                      Outcome& out) const noexcept;
@@ -163,14 +164,14 @@ class Store {
                        Outcome& out) const noexcept;
   // The remote tier: whether its servers answer; how many chunks went there or came from there; all
   // chunks there with their ids ("": a key that does not tell it) and problems, and nothing else.
-  void check_remote(Outcome& out) const noexcept;
-  uint64_t push(const TransferOptions& options, Outcome& out) const noexcept;
-  uint64_t pull(const TransferOptions& options, Outcome& out) const noexcept;
-  Chunks verify_remote(const TransferOptions& options, Outcome& out) const noexcept;
-  void remove_remote(const std::string& id, Outcome& out) const noexcept;
+  void remote_check(Outcome& out) const noexcept;
+  uint64_t remote_push(const TransferOptions& options, Outcome& out) const noexcept;
+  uint64_t remote_pull(const TransferOptions& options, Outcome& out) const noexcept;
+  Chunks remote_verify(const TransferOptions& options, Outcome& out) const noexcept;
+  void remote_remove(const std::string& id, Outcome& out) const noexcept;
   // Nobody may have the store open.
   static Compacted compact(const std::string& path, Outcome& out) noexcept;
-  Metrics visit_metrics(Outcome& out) const noexcept;
+  Metrics list_metrics(Outcome& out) const noexcept;
   // The text that Prometheus scrapes, with the label store="`name`".
   std::string metrics(const std::string& name, Outcome& out) const noexcept;
   // Waits until background writes are on disk, unless a call that still runs needs the store.

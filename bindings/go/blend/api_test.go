@@ -63,7 +63,7 @@ func TestTokenizeThereAndBack(t *testing.T) {
 
 func TestPrecomputeAndFind(t *testing.T) {
 	ids := tokens(t, "A chunk that no other test stores.")
-	id, there, err := model.Find(store, ids, nil)
+	id, there, err := model.FindChunk(store, ids, nil)
 	ok(t, err)
 	if there {
 		t.Fatal("found before it was stored")
@@ -77,12 +77,12 @@ func TestPrecomputeAndFind(t *testing.T) {
 	if again := must(model.Precompute(bg, store, ids, nil))(t); !again.Existed || again.ID != id {
 		t.Errorf("the second time: %+v", again)
 	}
-	if _, there, err := model.Find(store, ids, nil); err != nil || !there {
+	if _, there, err := model.FindChunk(store, ids, nil); err != nil || !there {
 		t.Error("not found after it was stored", err)
 	}
 	for name, other := range map[string]*blend.PrecomputeOptions{
 		"tenant": {Tenant: "t"}, "prefix": {ChunkPrefix: bos}} {
-		if otherID, _, err := model.Find(store, ids, other); err != nil || otherID == id {
+		if otherID, _, err := model.FindChunk(store, ids, other); err != nil || otherID == id {
 			t.Errorf("%s is not part of the id", name)
 		}
 	}
@@ -124,7 +124,7 @@ func TestACorpusServesItselfAsContext(t *testing.T) {
 		if i == 1 {
 			want = blend.RecordExact
 		}
-		if segment := must(f.Segment(i))(t); segment.Record != want {
+		if segment := must(f.Segments())(t)[i]; segment.Record != want {
 			t.Errorf("segment %d is of record %d", i, segment.Record)
 		}
 	}
@@ -146,7 +146,7 @@ func TestContextPassagesMakeAnotherRecord(t *testing.T) {
 	with := &blend.PrecomputeOptions{Contexts: [][]int32{tokens(t, documents[1]), tokens(t, documents[2])}}
 	made := must(model.Precompute(bg, s, chunk, with))(t)
 	plain := must(model.Precompute(bg, s, chunk, nil))(t)
-	if id, there, err := model.Find(s, chunk, with); made.ID == plain.ID || id != made.ID || !there || err != nil {
+	if id, there, err := model.FindChunk(s, chunk, with); made.ID == plain.ID || id != made.ID || !there || err != nil {
 		t.Errorf("made %s, plain %s, found %s (%v)", made.ID, plain.ID, id, err)
 	}
 }
@@ -163,10 +163,10 @@ func TestAChunkPrefixIsGivenNotGivenOrNothing(t *testing.T) {
 		if prefix != nil && len(prefix) == 0 {
 			record, of = blend.RecordAlone, nil
 		}
-		id, _, err := model.Find(s, second, of)
+		id, _, err := model.FindChunk(s, second, of)
 		ok(t, err)
 		f := must(model.Fuse(bg, s, p, &blend.FuseOptions{ChunkPrefix: prefix, OnMiss: blend.MissPrecompute}))(t)
-		if segment := must(f.Segment(2))(t); segment.Record != record || segment.ID != id {
+		if segment := must(f.Segments())(t)[2]; segment.Record != record || segment.ID != id {
 			t.Errorf("chunk prefix %v: %+v", prefix, segment)
 		}
 		f.Close()
@@ -217,14 +217,14 @@ func TestAccountOfAFuse(t *testing.T) {
 		info.TTFT > time.Minute || info.Flags&blend.FusionUncalibrated == 0 || info.Layers != 6 {
 		t.Errorf("%+v", info)
 	}
-	selected := must(f.SelectedRows())(t)
+	selected := must(f.Selected())(t)
 	if len(selected) != info.RowsSelected || len(selected) == 0 ||
 		!sort.SliceIsSorted(selected, func(i, j int) bool { return selected[i] < selected[j] }) {
 		t.Errorf("%d selected rows: %v", info.RowsSelected, selected)
 	}
 	inSegments := 0
 	for i := range p {
-		s := must(f.Segment(i))(t)
+		s := must(f.Segments())(t)[i]
 		inSegments += s.RowsSelected
 		if s.Kind != p[i].Kind || s.Rows != len(p[i].Tokens) {
 			t.Errorf("segment %d: %+v", i, s)
@@ -251,7 +251,7 @@ func TestAccountOfAFuse(t *testing.T) {
 		}
 		return nil
 	}))
-	last := must(f.Layer(5))(t)
+	last := must(f.Layers())(t)[5]
 	if last.Layer != 5 || last.ComputeEnd < last.ComputeBegin || last.RowsPlaced == 0 {
 		t.Errorf("%+v", last)
 	}
@@ -311,7 +311,7 @@ func TestScoreChooses(t *testing.T) {
 		wanted = append([]uint32{}, s.Rows...)
 		return nil
 	}})
-	selected := must(f.SelectedRows())(t)
+	selected := must(f.Selected())(t)
 	if len(selected) == 0 || !reflect.DeepEqual(selected, wanted[len(wanted)-len(selected):]) {
 		t.Errorf("selected %v of %v", selected, wanted)
 	}
@@ -385,12 +385,12 @@ func TestConversationSavedAndRestored(t *testing.T) {
 	generated(t, f, nil)
 	next := blend.Prompt{blend.Chunk(tokens(t, documents[3])), blend.Question(tokens(t, "Question: What is guarded?\nAnswer:"))}
 	ok(t, f.Extend(bg, store, next, &blend.FuseOptions{ReserveTokens: 32}))
-	id := must(f.Save(bg, store, "tenant"))(t)
+	id := must(f.Save(bg, store, &blend.SaveOptions{Tenant: "tenant"}))(t)
 	want, _ := generated(t, f, &blend.GenerateOptions{MaxTokens: 6, IgnoreEOS: true})
 	ok(t, store.Flush())
-	_, err := model.Restore(bg, store, id, "", 16)
+	_, err := model.Restore(bg, store, id, nil)
 	wantError(t, err, blend.ErrNotFound)
-	restored := must(model.Restore(bg, store, id, "tenant", 16))(t)
+	restored := must(model.Restore(bg, store, id, &blend.RestoreOptions{Tenant: "tenant", ReserveTokens: 16}))(t)
 	defer restored.Close()
 	if got, _ := generated(t, restored, &blend.GenerateOptions{MaxTokens: 6, IgnoreEOS: true}); got != want {
 		t.Errorf("restored it says %q, before %q", got, want)
@@ -406,18 +406,18 @@ func TestAnotherTenantsChunkIsNotThere(t *testing.T) {
 	for _, tenant := range []string{"", "evil"} {
 		_, err := model.Fuse(bg, store, prompt, &blend.FuseOptions{Tenant: tenant})
 		wantError(t, err, blend.ErrNotFound)
-		for _, c := range must(store.ListOf(tenant, false))(t) {
+		for _, c := range must(store.List(&blend.FilterOptions{Tenant: given(tenant)}, false))(t) {
 			if c.ID == id {
 				t.Errorf("%q sees it", tenant)
 			}
 		}
-		wantError(t, store.RemoveOf(id, tenant), blend.ErrNotFound)
+		wantError(t, store.Remove(id, &blend.TenantOptions{Tenant: given(tenant)}), blend.ErrNotFound)
 	}
 	ok(t, must(model.Fuse(bg, store, prompt, &blend.FuseOptions{Tenant: "acme"}))(t).Close())
-	if list := must(store.ListOf("acme", true))(t); len(list) != 1 || list[0].ID != id {
+	if list := must(store.List(&blend.FilterOptions{Tenant: given("acme")}, true))(t); len(list) != 1 || list[0].ID != id {
 		t.Errorf("%+v", list)
 	}
-	ok(t, store.RemoveOf(id, "acme"))
+	ok(t, store.Remove(id, &blend.TenantOptions{Tenant: given("acme")}))
 }
 
 func TestNegativeCountsAreRefused(t *testing.T) {
@@ -534,7 +534,7 @@ func TestStore(t *testing.T) {
 	s := must(blend.OpenStore(ctx, folder, &blend.StoreOptions{QuotaBytes: 1 << 30, Codec: blend.CodecZstd, KVDtype: blend.DtypeF32}))(t)
 	stored := must(model.Precompute(bg, s, tokens(t, documents[0]), nil))(t)
 	plain := must(model.Precompute(bg, s, tokens(t, documents[1]), &blend.PrecomputeOptions{Codec: blend.CodecNone}))(t)
-	list := must(s.List(true))(t)
+	list := must(s.List(nil, true))(t)
 	if len(list) != 2 {
 		t.Fatalf("%d chunks", len(list))
 	}
@@ -548,7 +548,7 @@ func TestStore(t *testing.T) {
 	if stat := must(s.CodecStat(blend.CodecZstd))(t); stat.Chunks != 1 || stat.StoredBytes >= stat.Bytes {
 		t.Errorf("%+v", stat)
 	}
-	ok(t, s.Remove(plain.ID))
+	ok(t, s.Remove(plain.ID, nil))
 	f := must(model.Fuse(bg, s, blend.Prompt{blend.ChunkByID(stored.ID), blend.Question([]int32{5})}, nil))(t)
 	ok(t, f.Close())
 	if stat := must(s.Stat())(t); stat.Chunks != 1 || stat.Hits != 1 || stat.QuotaBytes != 1<<30 || stat.Written != 2 {
@@ -576,14 +576,14 @@ func TestCalibrateAndVerify(t *testing.T) {
 	trusted := must(model.Calibrate(bg, samples(t), path, &blend.CalibrateOptions{
 		ChunkPrefixes: [][]int32{bos}, Ratios: []float64{0.2, 1}, ScoreTokens: 4, Metrics: []blend.Metric{blend.MetricKV},
 		OnMeasurement: func(m blend.Measurement) error { lines = append(lines, m); return nil }}))(t)
-	profile := must(model.OpenProfile(path))(t)
+	profile := must(blend.OpenProfile(model, path))(t)
 	defer profile.Close()
 	info := must(profile.Info())(t)
 	if info.Trusted != trusted || info.Measurements != len(lines) || len(lines) == 0 || info.Metric != blend.MetricKV {
 		t.Errorf("%v, %d lines, %+v", trusted, len(lines), info)
 	}
 	for i := range lines {
-		if got := must(profile.Measurement(i))(t); !reflect.DeepEqual(got, lines[i]) {
+		if got := must(profile.Measurements())(t)[i]; !reflect.DeepEqual(got, lines[i]) {
 			t.Errorf("line %d: %+v, told %+v", i, got, lines[i])
 		}
 	}
@@ -593,15 +593,11 @@ func TestCalibrateAndVerify(t *testing.T) {
 	if steps := must(profile.LayerSteps())(t); len(steps) != 0 {
 		t.Errorf("a few samples say nothing of layers' steps: %v", steps)
 	}
-	ok(t, store.UseProfile(profile))
-	options := blend.FuseOptions{ReserveTokens: 8}
-	ok(t, profile.Apply(&options))
-	if options.Ratio != info.Ratio || options.Metric != blend.MetricAuto || options.Profile != profile ||
-		options.ReserveTokens != 8 || !reflect.DeepEqual(options.ChunkPrefix, bos) {
-		t.Errorf("%+v", options)
-	}
-	if fused := must(fuse(t, &options).Info())(t); fused.Flags&blend.FusionUncalibrated != 0 {
-		t.Error("the profile was not used")
+	ok(t, store.SetCodecProfile(profile))
+	options := blend.FuseOptions{ReserveTokens: 8, Profile: profile}
+	if fused := must(fuse(t, &options).Info())(t); fused.Flags&blend.FusionUncalibrated != 0 || fused.Ratio != info.Ratio ||
+		fused.Policy != info.Policy {
+		t.Errorf("the profile was not used: %+v", fused)
 	}
 	options.CheckLayer = 2 // nothing was measured there
 	if fused := must(fuse(t, &options).Info())(t); fused.Flags&blend.FusionUntrusted == 0 {
@@ -632,7 +628,7 @@ func TestThreads(t *testing.T) {
 	m := must(blend.OpenModel(bg, two, modelPath, nil))(t)
 	defer m.Close()
 	for _, n := range []int{1, 2, 7} {
-		machine := must(m.OpenMachine(bg, "", &blend.MachineOptions{MaxTokens: 64, Threads: n}))(t)
+		machine := must(blend.OpenMachine(bg, m, "", &blend.MachineOptions{MaxTokens: 64, Threads: n}))(t)
 		want := 2
 		if n == 1 {
 			want = 1
@@ -663,21 +659,21 @@ func TestThreads(t *testing.T) {
 
 func TestMachine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "machine")
-	machine := must(model.OpenMachine(bg, path, &blend.MachineOptions{MaxTokens: 64}))(t)
+	machine := must(blend.OpenMachine(bg, model, path, &blend.MachineOptions{MaxTokens: 64}))(t)
 	defer machine.Close()
 	info := must(machine.Info())(t)
 	if info.Kept || info.Points == 0 || info.CPU == "" || time.Since(info.Measured) > time.Hour {
 		t.Errorf("%+v", info)
 	}
-	n, took, err := machine.Point(0)
-	if err != nil || n <= 0 || took <= 0 {
-		t.Errorf("%d tokens in %v: %v", n, took, err)
+	points := must(machine.Points())(t)
+	if len(points) != info.Points || points[0].Tokens <= 0 || points[0].Prefill <= 0 {
+		t.Errorf("%+v", points)
 	}
 	whole := must(machine.RecomputeTime(1000, 1))(t)
 	if half := must(machine.RecomputeTime(1000, 0.5))(t); half <= 0 || half >= whole {
 		t.Errorf("half takes %v, the whole %v", half, whole)
 	}
-	again := must(model.OpenMachine(bg, path, nil))(t)
+	again := must(blend.OpenMachine(bg, model, path, nil))(t)
 	if !must(again.Info())(t).Kept {
 		t.Error("the file was not used")
 	}

@@ -62,7 +62,7 @@ func TestEveryErrorHasItsSentinel(t *testing.T) {
 	wantError(t, err, blend.ErrInvalidArgument)
 	_, err = model.Fuse(bg, store, prompt(t), &blend.FuseOptions{Ratio: 1.5})
 	wantError(t, err, blend.ErrInvalidArgument)
-	wantError(t, store.Remove("zz"), blend.ErrInvalidArgument)
+	wantError(t, store.Remove("zz", nil), blend.ErrInvalidArgument)
 	_, err = model.Detokenize([]int32{99999}, 0)
 	wantError(t, err, blend.ErrInvalidArgument)
 	_, err = model.Fuse(bg, nil, prompt(t), nil)
@@ -77,7 +77,7 @@ func TestEveryErrorHasItsSentinel(t *testing.T) {
 	}
 	_, err = blend.OpenStore(ctx, filepath.Join(folder, "none"), &blend.StoreOptions{NoCreate: true})
 	wantError(t, err, blend.ErrNotFound)
-	_, err = model.Restore(bg, store, blend.ChunkID(strings.Repeat("0", 64)), "", 0)
+	_, err = model.Restore(bg, store, blend.ChunkID(strings.Repeat("0", 64)), nil)
 	wantError(t, err, blend.ErrNotFound)
 	_, err = model.Fuse(bg, store, blend.Prompt{blend.Chunk([]int32{9, 9, 9}), question}, &blend.FuseOptions{OnMiss: blend.MissFail})
 	wantError(t, err, blend.ErrNotFound)
@@ -85,7 +85,7 @@ func TestEveryErrorHasItsSentinel(t *testing.T) {
 	wantError(t, openModelOf(t, strings.Repeat("nonsense", 100)), blend.ErrFormat)
 	wantError(t, openModelOf(t, "GGUF\x09\x00\x00\x00"+strings.Repeat("\x00", 16)), blend.ErrUnsupported)
 
-	_, err = model.OpenMachine(bg, "/proc/nothing/machine", &blend.MachineOptions{MaxTokens: 16})
+	_, err = blend.OpenMachine(bg, model, "/proc/nothing/machine", &blend.MachineOptions{MaxTokens: 16})
 	wantError(t, err, blend.ErrIO)
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errno == 0 {
@@ -109,7 +109,7 @@ func TestEveryErrorHasItsSentinel(t *testing.T) {
 		wantError(t, err, blend.ErrNoDevice)
 	}
 	ok(t, os.WriteFile(filepath.Join(folder, "profile"), []byte("no profile"), 0o600))
-	_, err = model.OpenProfile(filepath.Join(folder, "profile"))
+	_, err = blend.OpenProfile(model, filepath.Join(folder, "profile"))
 	wantError(t, err, blend.ErrFormat)
 }
 
@@ -120,7 +120,7 @@ func TestMismatch(t *testing.T) {
 	content := must(os.ReadFile(path))(t)
 	content[len(content)-9] ^= 1
 	ok(t, os.WriteFile(path, content, 0o600))
-	_, err := model.OpenProfile(path)
+	_, err := blend.OpenProfile(model, path)
 	wantError(t, err, blend.ErrCorrupt)
 }
 
@@ -149,7 +149,7 @@ func TestCorruptChunkIsAMissAndAnEvent(t *testing.T) {
 	s = must(blend.OpenStore(c, folder, nil))(t)
 	defer s.Close()
 	bad := 0
-	for _, chunk := range must(s.List(true))(t) {
+	for _, chunk := range must(s.List(nil, true))(t) {
 		if chunk.Problem != "" {
 			bad++
 		}
@@ -227,7 +227,7 @@ func callbacks(t *testing.T) map[string]func(do func() error) error {
 		"logits":    func(do func() error) error { return fuse(t, nil).Logits(func([]float32) error { return do() }) },
 		"deviation": func(do func() error) error { return fuse(t, nil).Deviation(func([]float32) error { return do() }) },
 		"machine": func(do func() error) error {
-			_, err := model.OpenMachine(bg, "", &blend.MachineOptions{MaxTokens: 32, Progress: progress(do)})
+			_, err := blend.OpenMachine(bg, model, "", &blend.MachineOptions{MaxTokens: 32, Progress: progress(do)})
 			return err
 		},
 		"calibrate": func(do func() error) error {
@@ -337,9 +337,9 @@ func TestCancelled(t *testing.T) {
 		"batch":    func() error { _, err := model.FuseBatch(done, store, []blend.Request{{Prompt: prompt(t)}}); return err },
 		"decode":   func() error { return f.Decode(done, []int32{5}) },
 		"generate": func() error { _, err := f.Generate(done, nil, nil); return err },
-		"save":     func() error { _, err := f.Save(done, store, ""); return err },
-		"restore":  func() error { _, err := model.Restore(done, store, "", "", 0); return err },
-		"machine":  func() error { _, err := model.OpenMachine(done, "", nil); return err },
+		"save":     func() error { _, err := f.Save(done, store, nil); return err },
+		"restore":  func() error { _, err := model.Restore(done, store, "", nil); return err },
+		"machine":  func() error { _, err := blend.OpenMachine(done, model, "", nil); return err },
 		"verify":   func() error { _, err := model.Calibrate(done, samples(t), "p", nil); return err },
 	} {
 		err := call()

@@ -66,10 +66,16 @@ func fusing(ctx context.Context, s *Store, p Prompt, options *FuseOptions,
 	return c.end()
 }
 
-// Restore brings a saved fusion of the tenant back, with reserve free rows after it. Errors:
+// RestoreOptions are options of Restore. The zero value has the defaults.
+type RestoreOptions struct {
+	Tenant        string // whose it is, as given to Save
+	ReserveTokens int    // free rows for what follows; 0: 256, -1: none
+}
+
+// Restore brings a saved fusion back. options may be nil. Errors:
 // ErrNotFound, ErrMismatch (another model's), ErrCorrupt (fuse the tokens again), ErrContextLength, ErrIO,
 // ErrOutOfMemory, ErrCancelled.
-func (m *Model) Restore(ctx context.Context, s *Store, id ChunkID, tenant string, reserve int) (*Fusion, error) {
+func (m *Model) Restore(ctx context.Context, s *Store, id ChunkID, options *RestoreOptions) (*Fusion, error) {
 	if m == nil || m.raw == nil {
 		return nil, closed("model")
 	}
@@ -82,7 +88,14 @@ func (m *Model) Restore(ctx context.Context, s *Store, id ChunkID, tenant string
 	if err != nil {
 		return nil, err
 	}
-	made := raw.FusionRestore(m.raw, s.raw, string(id), tenant, count(reserve), c.cancel, c.out)
+	o := given(options)
+	switch {
+	case o.ReserveTokens == 0:
+		o.ReserveTokens = 256
+	case o.ReserveTokens < 0:
+		o.ReserveTokens = 0
+	}
+	made := raw.FusionRestore(m.raw, s.raw, string(id), o.Tenant, count(o.ReserveTokens), c.cancel, c.out)
 	if err := c.end(); err != nil {
 		return nil, err
 	}
@@ -124,15 +137,20 @@ func (f *Fusion) Extend(ctx context.Context, s *Store, p Prompt, options *FuseOp
 	})
 }
 
+// SaveOptions are options of Save.
+type SaveOptions struct {
+	Tenant string // whose it is
+}
+
 // Save keeps the fusion in the store, until Model.Restore. Writing goes on in the background:
-// Store.Flush waits for it. Errors: ErrReadOnly, ErrNumeric, ErrOutOfMemory, ErrCancelled.
-func (f *Fusion) Save(ctx context.Context, s *Store, tenant string) (id ChunkID, err error) {
+// Store.Flush waits for it. options may be nil. Errors: ErrReadOnly, ErrNumeric, ErrOutOfMemory, ErrCancelled.
+func (f *Fusion) Save(ctx context.Context, s *Store, options *SaveOptions) (id ChunkID, err error) {
 	if s == nil || s.raw == nil {
 		return "", closed("store")
 	}
 	defer runtime.KeepAlive(s)
 	err = f.call(ctx, func(r raw.Fusion, c *call) {
-		id = ChunkID(r.Save(s.raw, tenant, c.cancel, c.out))
+		id = ChunkID(r.Save(s.raw, given(options).Tenant, c.cancel, c.out))
 	})
 	return id, err
 }
@@ -143,16 +161,26 @@ func (f *Fusion) Info() (info FusionInfo, err error) {
 	return info, err
 }
 
-// Layer returns the report of one layer of FusionInfo.Layers.
-func (f *Fusion) Layer(layer int) (info LayerInfo, err error) {
-	err = f.read(func(r raw.Fusion, out raw.Outcome) { info = takenLayerInfo(r.Layer(count(layer), out)) })
-	return info, err
+// Layers gives the account of every layer.
+func (f *Fusion) Layers() (infos []LayerInfo, err error) {
+	err = f.read(func(r raw.Fusion, out raw.Outcome) {
+		n := takenFusionInfo(r.Info(out)).Layers
+		for i := 0; i < n && out.Code() >= 0; i++ {
+			infos = append(infos, takenLayerInfo(r.Layer(count(i), out)))
+		}
+	})
+	return infos, err
 }
 
-// Segment returns the report of one segment of FusionInfo.Segments.
-func (f *Fusion) Segment(segment int) (info SegmentInfo, err error) {
-	err = f.read(func(r raw.Fusion, out raw.Outcome) { info = takenSegmentInfo(r.Segment(int64(segment), out)) })
-	return info, err
+// Segments gives what became of every segment.
+func (f *Fusion) Segments() (infos []SegmentInfo, err error) {
+	err = f.read(func(r raw.Fusion, out raw.Outcome) {
+		n := takenFusionInfo(r.Info(out)).Segments
+		for i := 0; i < n && out.Code() >= 0; i++ {
+			infos = append(infos, takenSegmentInfo(r.Segment(int64(i), out)))
+		}
+	})
+	return infos, err
 }
 
 // Tokens returns the tokens of all present rows, the prompt's and those appended since.
@@ -161,8 +189,8 @@ func (f *Fusion) Tokens() (tokens []int32, err error) {
 	return tokens, err
 }
 
-// SelectedRows gives the rows that the policy recomputed, ascending.
-func (f *Fusion) SelectedRows() (rows []uint32, err error) {
+// Selected gives the rows that the policy recomputed, ascending.
+func (f *Fusion) Selected() (rows []uint32, err error) {
 	err = f.read(func(r raw.Fusion, out raw.Outcome) { rows = taken[uint32](r.Selected(out)) })
 	return rows, err
 }

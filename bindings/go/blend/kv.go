@@ -18,9 +18,9 @@ type ModelDescription struct {
 	RoPEFreqFactors []float32 // [RotaryDim / 2]; nil: all 1
 }
 
-// DescribeModel opens a model without weights and tokenizer, for PutKV, Find and NewLayerwise. Errors:
+// NewModelFromDescription makes a model without weights and tokenizer, for PutChunk, FindChunk and NewLayerwise. Errors:
 // ErrInvalidArgument (names the member).
-func DescribeModel(c *Context, o ModelDescription) (*Model, error) {
+func NewModelFromDescription(c *Context, o ModelDescription) (*Model, error) {
 	if c == nil || c.raw == nil {
 		return nil, closed("context")
 	}
@@ -32,14 +32,14 @@ func DescribeModel(c *Context, o ModelDescription) (*Model, error) {
 		r.Add_rope_freq_factor(factor)
 	}
 	var opened raw.Model
-	if err := simple(func(out raw.Outcome) { opened = raw.ModelDescribe(c.raw, r, out) }); err != nil {
+	if err := simple(func(out raw.Outcome) { opened = raw.ModelCreate_from_description(c.raw, r, out) }); err != nil {
 		return nil, err
 	}
 	return newModel(opened), nil
 }
 
 // KVView is K and V of consecutive rows of one layer in memory that is not Go's: of KV, or of an engine
-// that is called by cgo. The library keeps the addresses beyond the call (Layerwise.Fetch). Element e of
+// that is called by cgo. The library keeps the addresses beyond the call (Layerwise.FetchKV). Element e of
 // head h of row i lies at K + i*RowStride + h*HeadStride + e.
 type KVView struct {
 	K, V           unsafe.Pointer
@@ -113,11 +113,11 @@ func (kv *KV) Close() error {
 	return nil
 }
 
-// PutKV stores a chunk whose K and V the host's own engine computed: the rows of tokens, prefilled
+// PutChunk stores a chunk whose K and V the host's own engine computed: the rows of tokens, prefilled
 // after options.Prefix. Rotated K is turned back from the positions first, first+1, ... options may be
 // nil. Errors: ErrInvalidArgument, ErrContextLength, ErrNumeric (names layer and row), ErrFull,
 // ErrReadOnly, ErrIO, ErrCancelled.
-func (m *Model) PutKV(ctx context.Context, s *Store, tokens []int32, layers []KVView, first int, options *PrecomputeOptions) (id ChunkID, err error) {
+func (m *Model) PutChunk(ctx context.Context, s *Store, tokens []int32, layers []KVView, first int, options *PrecomputeOptions) (id ChunkID, err error) {
 	if m == nil || m.raw == nil {
 		return "", closed("model")
 	}
@@ -140,6 +140,6 @@ func (m *Model) PutKV(ctx context.Context, s *Store, tokens []int32, layers []KV
 		return "", err
 	}
 	c.set(r)
-	id = ChunkID(m.raw.Put_kv(s.raw, tokens, list, count(first), r, c.out))
+	id = ChunkID(m.raw.Put_chunk(s.raw, tokens, list, count(first), r, c.out))
 	return id, c.end()
 }

@@ -17,7 +17,7 @@ type Layerwise struct {
 
 // NewLayerwise looks the prompt's segments up and starts loading. Arguments are those of Fuse; ctx and the
 // callbacks of options hold for all of the layerwise fuse's life. Errors: as Fuse.
-func (m *Model) NewLayerwise(ctx context.Context, s *Store, p Prompt, options *FuseOptions) (*Layerwise, error) {
+func NewLayerwise(ctx context.Context, m *Model, s *Store, p Prompt, options *FuseOptions) (*Layerwise, error) {
 	if m == nil || m.raw == nil {
 		return nil, closed("model")
 	}
@@ -73,13 +73,13 @@ func (p *Layerwise) Restart() error {
 	return p.do(func(r raw.Layerwise, out raw.Outcome) { r.Restart(out) })
 }
 
-// Fetch says where the stored rows of a layer go: memory for all rows of the prompt, which must stay
+// FetchKV says where the stored rows of a layer go: memory for all rows of the prompt, which must stay
 // until Synchronize of the layer, or Restart or Close, came back; of Info's LastAskedLayer, where Probe is due,
 // until the Synchronize after Probe. Returns at once.
-func (p *Layerwise) Fetch(layer int, kv KVView) error {
+func (p *Layerwise) FetchKV(layer int, kv KVView) error {
 	view := kv.make()
 	defer raw.DeleteKvView(view)
-	return p.do(func(r raw.Layerwise, out raw.Outcome) { r.Fetch(count(layer), view, out) })
+	return p.do(func(r raw.Layerwise, out raw.Outcome) { r.Fetch_kv(count(layer), view, out) })
 }
 
 // Synchronize waits until the stored rows of a layer are in place. Errors: ErrCorrupt (Restart),
@@ -101,11 +101,7 @@ func (p *Layerwise) Probe(attention []float32) (rows []uint32, err error) {
 // row i of it those of Rows()[i]; it may be nil where nothing is measured. Errors: ErrInvalidArgument,
 // ErrNumeric (names the row), ErrCancelled.
 func (p *Layerwise) Select(layer int, fresh *KVView) (rows []uint32, err error) {
-	if fresh == nil {
-		err = p.do(func(r raw.Layerwise, out raw.Outcome) { rows = taken[uint32](r.Choose_unmeasured(count(layer), out)) })
-		return rows, err
-	}
-	view := fresh.make()
+	view := given(fresh).make()
 	defer raw.DeleteKvView(view)
 	err = p.do(func(r raw.Layerwise, out raw.Outcome) { rows = taken[uint32](r.Choose(count(layer), view, out)) })
 	return rows, err
@@ -128,8 +124,8 @@ func (p *Layerwise) Tokens() (tokens []int32, err error) {
 	return tokens, err
 }
 
-// SelectedRows gives the rows that the policy chose, ascending.
-func (p *Layerwise) SelectedRows() (rows []uint32, err error) {
+// Selected gives the rows that the policy chose, ascending.
+func (p *Layerwise) Selected() (rows []uint32, err error) {
 	err = p.do(func(r raw.Layerwise, out raw.Outcome) { rows = taken[uint32](r.Selected(out)) })
 	return rows, err
 }
@@ -146,16 +142,26 @@ func (p *Layerwise) Info() (info FusionInfo, err error) {
 	return info, err
 }
 
-// Layer gives the account of one layer.
-func (p *Layerwise) Layer(layer int) (info LayerInfo, err error) {
-	err = p.do(func(r raw.Layerwise, out raw.Outcome) { info = takenLayerInfo(r.Layer(count(layer), out)) })
-	return info, err
+// Layers gives the account of every layer.
+func (p *Layerwise) Layers() (infos []LayerInfo, err error) {
+	err = p.do(func(r raw.Layerwise, out raw.Outcome) {
+		n := takenFusionInfo(r.Info(out)).Layers
+		for i := 0; i < n && out.Code() >= 0; i++ {
+			infos = append(infos, takenLayerInfo(r.Layer(count(i), out)))
+		}
+	})
+	return infos, err
 }
 
-// Segment gives what became of one segment.
-func (p *Layerwise) Segment(segment int) (info SegmentInfo, err error) {
-	err = p.do(func(r raw.Layerwise, out raw.Outcome) { info = takenSegmentInfo(r.Segment(int64(segment), out)) })
-	return info, err
+// Segments gives what became of every segment.
+func (p *Layerwise) Segments() (infos []SegmentInfo, err error) {
+	err = p.do(func(r raw.Layerwise, out raw.Outcome) {
+		n := takenFusionInfo(r.Info(out)).Segments
+		for i := 0; i < n && out.Code() >= 0; i++ {
+			infos = append(infos, takenSegmentInfo(r.Segment(int64(i), out)))
+		}
+	})
+	return infos, err
 }
 
 // Close waits for a read under way; memory given to Fetch is not written any more.

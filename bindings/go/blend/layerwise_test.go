@@ -20,7 +20,7 @@ const (
 
 func host(t *testing.T) (*blend.Model, *blend.Store) {
 	t.Helper()
-	m := must(blend.DescribeModel(ctx, blend.ModelDescription{Name: "host", Layers: hostLayers, Heads: 4,
+	m := must(blend.NewModelFromDescription(ctx, blend.ModelDescription{Name: "host", Layers: hostLayers, Heads: 4,
 		KVHeads: hostHeads, HeadDim: hostDim, Vocab: 100, ContextLength: 64}))(t)
 	s := must(blend.OpenStore(ctx, filepath.Join(t.TempDir(), "s"), &blend.StoreOptions{KVDtype: blend.DtypeF32}))(t)
 	t.Cleanup(func() { m.Close(); s.Close() })
@@ -49,8 +49,8 @@ func put(t *testing.T, m *blend.Model, s *blend.Store, ids []int32) {
 		view.Unrotated = true
 		layers = append(layers, view)
 	}
-	id := must(m.PutKV(bg, s, ids, layers, 0, nil))(t)
-	if found, there, err := m.Find(s, ids, nil); err != nil || !there || found != id {
+	id := must(m.PutChunk(bg, s, ids, layers, 0, nil))(t)
+	if found, there, err := m.FindChunk(s, ids, nil); err != nil || !there || found != id {
 		t.Errorf("put as %s, found as %s, %v", id, found, err)
 	}
 }
@@ -64,7 +64,7 @@ func TestLayerwise(t *testing.T) {
 	chunk := []int32{5, 6, 7, 8, 9, 10}
 	put(t, m, s, chunk)
 	told := 0
-	layerwise := must(m.NewLayerwise(bg, s, blend.Prompt{blend.Text([]int32{1, 2}), blend.Chunk(chunk), blend.Question([]int32{3})},
+	layerwise := must(blend.NewLayerwise(bg, m, s, blend.Prompt{blend.Text([]int32{1, 2}), blend.Chunk(chunk), blend.Question([]int32{3})},
 		&blend.FuseOptions{OnMiss: blend.MissFail, Ratio: 0.33, Progress: func(int64, int64) error { told++; return nil }}))(t)
 	if got := must(layerwise.Tokens())(t); !reflect.DeepEqual(got, []int32{1, 2, 5, 6, 7, 8, 9, 10, 3}) {
 		t.Errorf("tokens %v", got)
@@ -73,7 +73,7 @@ func TestLayerwise(t *testing.T) {
 		kv, k, v := newKV(t, 9)
 		view := kv.View()
 		view.Unrotated = true
-		ok(t, layerwise.Fetch(layer, view))
+		ok(t, layerwise.FetchKV(layer, view))
 		rows := must(layerwise.Rows())(t)
 		fresh, freshK, freshV := newKV(t, len(rows))
 		computed := map[int]bool{}
@@ -106,7 +106,7 @@ func TestLayerwise(t *testing.T) {
 		}
 		ok(t, layerwise.Commit(layer))
 	}
-	if got := must(layerwise.SelectedRows())(t); !reflect.DeepEqual(got, []uint32{4, 6}) {
+	if got := must(layerwise.Selected())(t); !reflect.DeepEqual(got, []uint32{4, 6}) {
 		t.Errorf("selected %v", got)
 	}
 	if d := must(layerwise.Deviation())(t); len(d) != 9 || d[4] <= d[3] {
@@ -115,10 +115,10 @@ func TestLayerwise(t *testing.T) {
 	if info := must(layerwise.Info())(t); info.RowsSelected != 2 || told == 0 {
 		t.Errorf("told %d times, %+v", told, info)
 	}
-	if segment := must(layerwise.Segment(1))(t); segment.RowsSelected != 2 || segment.Source != blend.SourceStore {
+	if segment := must(layerwise.Segments())(t)[1]; segment.RowsSelected != 2 || segment.Source != blend.SourceStore {
 		t.Errorf("%+v", segment)
 	}
-	if layer := must(layerwise.Layer(2))(t); layer.RowsPlaced != 4 {
+	if layer := must(layerwise.Layers())(t)[2]; layer.RowsPlaced != 4 {
 		t.Errorf("%+v", layer)
 	}
 	ok(t, layerwise.Close())
@@ -131,7 +131,7 @@ func TestLayerwiseProbe(t *testing.T) {
 	chunk := tokens(t, documents[0])[:10]
 	must(model.Precompute(bg, store, chunk, nil))(t)
 	info := must(model.Info())(t)
-	layerwise := must(model.NewLayerwise(bg, store, blend.Prompt{blend.Text([]int32{99}), blend.Chunk(chunk), blend.Question([]int32{5, 6})},
+	layerwise := must(blend.NewLayerwise(bg, model, store, blend.Prompt{blend.Text([]int32{99}), blend.Chunk(chunk), blend.Question([]int32{5, 6})},
 		&blend.FuseOptions{Policy: blend.PolicyProbe, Ratio: 0.2, OnMiss: blend.MissFail}))(t)
 	defer layerwise.Close()
 	attention := make([]float32, 13)
@@ -139,7 +139,7 @@ func TestLayerwiseProbe(t *testing.T) {
 	for layer := 0; layer < 2; layer++ {
 		kv := must(blend.NewKV(13*int(info.KVHeads*info.HeadDim), blend.DtypeF32))(t)
 		defer kv.Close()
-		ok(t, layerwise.Fetch(layer, kv.View()))
+		ok(t, layerwise.FetchKV(layer, kv.View()))
 		_, early := layerwise.Probe(attention)
 		wantError(t, early, blend.ErrInvalidArgument)
 		if s := early.Error(); !strings.Contains(s, "due now is Layerwise.Synchronize") {
@@ -157,7 +157,7 @@ func TestLayerwiseProbe(t *testing.T) {
 	if rows := must(layerwise.Probe(attention))(t); !reflect.DeepEqual(rows, []uint32{0, 3, 5, 11, 12}) {
 		t.Errorf("rows %v", rows)
 	}
-	if rows := must(layerwise.SelectedRows())(t); !reflect.DeepEqual(rows, []uint32{3, 5}) {
+	if rows := must(layerwise.Selected())(t); !reflect.DeepEqual(rows, []uint32{3, 5}) {
 		t.Errorf("selected %v", rows)
 	}
 }
@@ -166,20 +166,20 @@ func TestLayerwiseErrors(t *testing.T) {
 	m, s := host(t)
 	put(t, m, s, []int32{5, 6})
 	p := blend.Prompt{blend.Chunk([]int32{5, 6}), blend.Question([]int32{3})}
-	layerwise := must(m.NewLayerwise(bg, s, p, &blend.FuseOptions{OnMiss: blend.MissFail, Progress: func(int64, int64) error { return errMine }}))(t)
+	layerwise := must(blend.NewLayerwise(bg, m, s, p, &blend.FuseOptions{OnMiss: blend.MissFail, Progress: func(int64, int64) error { return errMine }}))(t)
 	defer layerwise.Close()
 	early := layerwise.Synchronize(0) // fetch is due
 	wantError(t, early, blend.ErrInvalidArgument)
-	if s := early.Error(); !strings.Contains(s, "Layerwise.Fetch") || strings.Contains(s, "blend_") || strings.Contains(s, "BLEND_") {
+	if s := early.Error(); !strings.Contains(s, "Layerwise.FetchKV") || strings.Contains(s, "blend_") || strings.Contains(s, "BLEND_") {
 		t.Errorf("not in Go's words: %s", s)
 	}
 	short, _, _ := newKV(t, 2)
-	wantError(t, layerwise.Fetch(0, short.View()), blend.ErrInvalidArgument) // memory for two rows of three
+	wantError(t, layerwise.FetchKV(0, short.View()), blend.ErrInvalidArgument) // memory for two rows of three
 	kv, k, _ := newKV(t, 3)
-	ok(t, layerwise.Fetch(0, kv.View()))
+	ok(t, layerwise.FetchKV(0, kv.View()))
 	ok(t, layerwise.Synchronize(0))
 	ok(t, layerwise.Restart())
-	ok(t, layerwise.Fetch(0, kv.View()))
+	ok(t, layerwise.FetchKV(0, kv.View()))
 	ok(t, layerwise.Synchronize(0))
 	must(layerwise.Select(0, nil))(t)
 	if err := layerwise.Commit(0); !errors.Is(err, errMine) {
@@ -188,15 +188,15 @@ func TestLayerwiseErrors(t *testing.T) {
 	_, err := m.Tokenize("text", 0)
 	wantError(t, err, blend.ErrInvalidArgument)
 	k[0] = float32(math.NaN())
-	_, err = m.PutKV(bg, s, []int32{1, 2, 3}, []blend.KVView{kv.View(), kv.View(), kv.View()}, 0, nil)
+	_, err = m.PutChunk(bg, s, []int32{1, 2, 3}, []blend.KVView{kv.View(), kv.View(), kv.View()}, 0, nil)
 	wantError(t, err, blend.ErrNumeric)
-	_, err = blend.DescribeModel(ctx, blend.ModelDescription{})
+	_, err = blend.NewModelFromDescription(ctx, blend.ModelDescription{})
 	wantError(t, err, blend.ErrInvalidArgument)
-	other := must(blend.DescribeModel(ctx, blend.ModelDescription{Name: "other", Layers: 2, Heads: 2, KVHeads: 2,
+	other := must(blend.NewModelFromDescription(ctx, blend.ModelDescription{Name: "other", Layers: 2, Heads: 2, KVHeads: 2,
 		HeadDim: 4, Vocab: 1600, ContextLength: 64}))(t)
 	defer other.Close()
 	stored := must(model.Precompute(bg, store, tokens(t, "A chunk of the model."), nil))(t)
-	_, err = other.NewLayerwise(bg, store, blend.Prompt{blend.ChunkByID(stored.ID), blend.Question([]int32{5})}, &blend.FuseOptions{OnMiss: blend.MissFail})
+	_, err = blend.NewLayerwise(bg, other, store, blend.Prompt{blend.ChunkByID(stored.ID), blend.Question([]int32{5})}, &blend.FuseOptions{OnMiss: blend.MissFail})
 	wantError(t, err, blend.ErrMismatch)
 	_, err = blend.NewKV(0, blend.DtypeF32)
 	wantError(t, err, blend.ErrInvalidArgument)

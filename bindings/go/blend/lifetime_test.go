@@ -100,7 +100,7 @@ func TestUseAfterClose(t *testing.T) {
 			return err
 		},
 		"find": func(c *blend.Context, m *blend.Model, s *blend.Store, f *blend.Fusion) error {
-			_, _, err := model.Find(s, p[1].Tokens, nil)
+			_, _, err := model.FindChunk(s, p[1].Tokens, nil)
 			return err
 		},
 		"stat": func(c *blend.Context, m *blend.Model, s *blend.Store, f *blend.Fusion) error {
@@ -109,7 +109,7 @@ func TestUseAfterClose(t *testing.T) {
 		},
 		"flush": func(c *blend.Context, m *blend.Model, s *blend.Store, f *blend.Fusion) error { return s.Flush() },
 		"list": func(c *blend.Context, m *blend.Model, s *blend.Store, f *blend.Fusion) error {
-			_, err := s.List(false)
+			_, err := s.List(nil, false)
 			return err
 		},
 		"info": func(c *blend.Context, m *blend.Model, s *blend.Store, f *blend.Fusion) error {
@@ -117,7 +117,7 @@ func TestUseAfterClose(t *testing.T) {
 			return err
 		},
 		"selected": func(c *blend.Context, m *blend.Model, s *blend.Store, f *blend.Fusion) error {
-			_, err := f.SelectedRows()
+			_, err := f.Selected()
 			return err
 		},
 		"decode": func(c *blend.Context, m *blend.Model, s *blend.Store, f *blend.Fusion) error {
@@ -130,7 +130,7 @@ func TestUseAfterClose(t *testing.T) {
 			return f.Extend(bg, nil, p, nil)
 		},
 		"save": func(c *blend.Context, m *blend.Model, s *blend.Store, f *blend.Fusion) error {
-			_, err := f.Save(bg, store, "")
+			_, err := f.Save(bg, store, nil)
 			return err
 		},
 		"generate": func(c *blend.Context, m *blend.Model, s *blend.Store, f *blend.Fusion) error {

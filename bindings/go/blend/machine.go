@@ -24,7 +24,7 @@ type MachineOptions struct {
 // OpenMachine takes the measurement that the file path holds, if it is of this CPU, number of threads
 // and model; otherwise it measures, best on an idle machine, and writes the file. path "": nothing is
 // kept. options may be nil. Errors: ErrInvalidArgument, ErrIO, ErrOutOfMemory, ErrCancelled.
-func (m *Model) OpenMachine(ctx context.Context, path string, options *MachineOptions) (*Machine, error) {
+func OpenMachine(ctx context.Context, m *Model, path string, options *MachineOptions) (*Machine, error) {
 	if m == nil || m.raw == nil {
 		return nil, closed("model")
 	}
@@ -61,14 +61,23 @@ func (m *Machine) Info() (info MachineInfo, err error) {
 	return info, err
 }
 
-// Point gives one measured length of MachineInfo.Points, ascending, and how long its prefill took.
-func (m *Machine) Point(index int) (tokens int, prefill time.Duration, err error) {
+// Point is one measured length and how long its prefill took.
+type Point struct {
+	Tokens  int
+	Prefill time.Duration
+}
+
+// Points gives what was measured, ascending.
+func (m *Machine) Points() (points []Point, err error) {
 	err = m.call(func(r raw.Machine, out raw.Outcome) {
-		point := r.Point(bytesOf(int64(index)), out)
-		defer raw.DeleteMachinePoint(point)
-		tokens, prefill = int(point.GetN_tokens()), time.Duration(point.GetPrefill_ns())
+		n := takenMachineInfo(r.Info(out)).Points
+		for i := 0; i < n && out.Code() >= 0; i++ {
+			point := r.Point(uint64(i), out)
+			points = append(points, Point{int(point.GetN_tokens()), time.Duration(point.GetPrefill_ns())})
+			raw.DeleteMachinePoint(point)
+		}
 	})
-	return tokens, prefill, err
+	return points, err
 }
 
 // RecomputeTime estimates how long recomputing a share of a prompt's rows takes; a ratio of 1 is the

@@ -126,12 +126,12 @@ func (m *Model) Precompute(ctx context.Context, s *Store, tokens []int32, option
 	return stored, err
 }
 
-// Find gives the id of a chunk and whether the store has it, without counting the look-up. options
+// FindChunk gives the id of a chunk and whether the store has it, without counting the look-up. options
 // (ChunkPrefix, Contexts, Tenant) as for Precompute, may be nil; with Contexts, whichever they are, it is the
 // contextual record that is looked for. Errors: ErrInvalidArgument, ErrContextLength, ErrIO.
-func (m *Model) Find(s *Store, tokens []int32, options *PrecomputeOptions) (ChunkID, bool, error) {
+func (m *Model) FindChunk(s *Store, tokens []int32, options *PrecomputeOptions) (ChunkID, bool, error) {
 	stored, err := m.chunk(context.Background(), s, options, func(r raw.PrecomputeOptions, out raw.Outcome) raw.Stored {
-		return m.raw.Find(s.raw, tokens, r, out)
+		return m.raw.Find_chunk(s.raw, tokens, r, out)
 	})
 	return stored.ID, stored.Existed, err
 }

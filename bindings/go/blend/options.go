@@ -36,8 +36,8 @@ type FuseOptions struct {
 	// Score is of PolicyCallback: it writes Scores. An error stops the call, which gives it back.
 	Score   func(*Scoring) error
 	Machine *Machine // for RatioAuto
-	// Profile is one of this model. Alone it is only compared with: Profile.Apply sets what it
-	// chose.
+	// Profile is one of this model: it sets policy, metric, check layer, ratio, chunk prefix and correction where
+	// these options leave them zero. Give its ChunkPrefix to Precompute too.
 	Profile *Profile
 	// Progress is told the layers done; an error stops the call, which gives it back.
 	Progress func(done, total int64) error
@@ -58,6 +58,22 @@ func (o *FuseOptions) make() (raw.FuseOptions, *listener, error) {
 	}
 	defer runtime.KeepAlive(o.Machine)
 	defer runtime.KeepAlive(o.Profile)
+	err := simple(func(out raw.Outcome) {
+		if o.Profile != nil && o.Profile.raw != nil {
+			r.Set_profile(o.Profile.raw, out)
+		}
+	})
+	if err == nil {
+		err = simple(func(out raw.Outcome) {
+			if o.Machine != nil && o.Machine.raw != nil {
+				r.Set_machine(o.Machine.raw, out)
+			}
+		})
+	}
+	if err != nil {
+		raw.DeleteFuseOptions(r)
+		return nil, nil, err
+	}
 	//blend:set fuse_options
 	if o.ChunkPrefix != nil {
 		r.Set_chunk_prefix(o.ChunkPrefix)
@@ -72,22 +88,6 @@ func (o *FuseOptions) make() (raw.FuseOptions, *listener, error) {
 	}
 	for _, term := range o.Terms {
 		r.Add_term(uint(term.Policy), term.Share)
-	}
-	err := simple(func(out raw.Outcome) {
-		if o.Machine != nil && o.Machine.raw != nil {
-			r.Set_machine(o.Machine.raw, out)
-		}
-	})
-	if err == nil {
-		err = simple(func(out raw.Outcome) {
-			if o.Profile != nil && o.Profile.raw != nil {
-				r.Set_profile(o.Profile.raw, out)
-			}
-		})
-	}
-	if err != nil {
-		raw.DeleteFuseOptions(r)
-		return nil, nil, err
 	}
 	l := listen(listener{progress: o.Progress, score: o.Score})
 	if l == nil && o.scores() {

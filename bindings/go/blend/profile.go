@@ -16,7 +16,9 @@ type Profile struct {
 // CalibrateOptions are options of Calibrate. The zero value has the defaults.
 type CalibrateOptions struct {
 	ChunkPrefixes [][]int32 // that are tried; nil: none, and BOS if the model has one
+	Policies      []Policy  // PolicyHKVD, PolicyCascade, PolicyAttention; nil: those that fit the samples
 	Metrics       []Metric  // nil: MetricVWeighed, the deviation weighed by attention
+	CheckLayers   []int     // nil: CheckLayer
 	Ratios        []float64 // nil: 0, 0.05, 0.1, 0.15, 0.2, 0.3
 	//blend:fields calibrate_options
 	// OnMeasurement is told every line as it is measured, Progress the prefills and fuses done. An
@@ -33,6 +35,12 @@ func (o *CalibrateOptions) make() (raw.CalibrateOptions, *listener) {
 	//blend:set calibrate_options
 	for _, prefix := range o.ChunkPrefixes {
 		r.Add_chunk_prefix(prefix)
+	}
+	for _, policy := range o.Policies {
+		r.Add_policy(uint(policy))
+	}
+	for _, layer := range o.CheckLayers {
+		r.Add_check_layer(count(layer))
 	}
 	for _, metric := range o.Metrics {
 		r.Add_metric(uint(metric))
@@ -71,7 +79,7 @@ func (m *Model) Calibrate(ctx context.Context, samples []Prompt, path string, op
 // OpenProfile opens a file of Calibrate. An empty path is the one that lies beside the model:
 // FILE.profile of a file, DIRECTORY/blend.profile of a directory. Errors: ErrNotFound, ErrIO, ErrFormat, ErrCorrupt,
 // ErrMismatch (of another model or format version), ErrNumeric, ErrOutOfMemory.
-func (m *Model) OpenProfile(path string) (*Profile, error) {
+func OpenProfile(m *Model, path string) (*Profile, error) {
 	p := &Profile{}
 	err := m.call(func(r raw.Model, out raw.Outcome) { p.raw = raw.ProfileOpen(r, path, out) })
 	if err != nil {
@@ -87,37 +95,6 @@ func (p *Profile) call(use func(r raw.Profile, out raw.Outcome)) error {
 	}
 	defer runtime.KeepAlive(p)
 	return simple(func(out raw.Outcome) { use(p.raw, out) })
-}
-
-// Apply sets o's Policy, Metric, CheckLayer, Ratio, ChunkPrefix, Correction and Profile as the
-// calibration chose them; what is set afterwards holds against it. Give the same ChunkPrefix to
-// Precompute.
-func (p *Profile) Apply(o *FuseOptions) error {
-	if o == nil {
-		return invalid("there are no options to apply the profile to")
-	}
-	return p.call(func(r raw.Profile, out raw.Outcome) {
-		made := raw.NewFuseOptions()
-		defer raw.DeleteFuseOptions(made)
-		made.Apply(r, out)
-		if out.Code() < 0 {
-			return
-		}
-		prefix := taken[int32](r.Chunk_prefix(out))
-		if out.Code() < 0 {
-			return
-		}
-		o.Policy = Policy(made.GetPolicy())
-		o.Metric = Metric(made.GetMetric())
-		o.CheckLayer = int(made.GetCheck_layer())
-		o.Ratio = made.GetRatio()
-		if o.Ratio == 0 {
-			o.Ratio = RatioNone
-		}
-		o.ChunkPrefix = prefix
-		o.Correction = Correction(made.GetCorrection())
-		o.Profile = p
-	})
 }
 
 // Info gives what the calibration chose.
@@ -139,10 +116,15 @@ func (p *Profile) LayerSteps() (steps []float32, err error) {
 	return steps, err
 }
 
-// Measurement gives line index of ProfileInfo.Measurements.
-func (p *Profile) Measurement(index int) (line Measurement, err error) {
-	err = p.call(func(r raw.Profile, out raw.Outcome) { line = takenMeasurement(r.Measurement(int64(index), out)) })
-	return line, err
+// Measurements gives the table that it was chosen from.
+func (p *Profile) Measurements() (lines []Measurement, err error) {
+	err = p.call(func(r raw.Profile, out raw.Outcome) {
+		n := takenProfileInfo(r.Info(out)).Measurements
+		for i := 0; i < n && out.Code() >= 0; i++ {
+			lines = append(lines, takenMeasurement(r.Measurement(int64(i), out)))
+		}
+	})
+	return lines, err
 }
 
 // Drift gives the shares of the squared drift of K and of V at a layer that its map took away where

@@ -6,25 +6,25 @@ import (
 	"libblend/internal/raw"
 )
 
-// CheckRemote asks whether the remote tier's servers answer, and take us. Errors: ErrIO with their
+// RemoteCheck asks whether the remote tier's servers answer, and take us. Errors: ErrIO with their
 // words, ErrInvalidArgument (the store has no remote tier); so do the following.
-func (s *Store) CheckRemote() error {
-	return s.call(func(r raw.Store, out raw.Outcome) { r.Check_remote(out) })
+func (s *Store) RemoteCheck() error {
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Remote_check(out) })
 }
 
-// Push puts chunks into the remote tier that it does not have, and gives how many. options may be
+// RemotePush puts chunks into the remote tier that it does not have, and gives how many. options may be
 // nil. Errors: ErrNotFound and ErrCorrupt (one of the ids), ErrIO, ErrFull, ErrCancelled.
-func (s *Store) Push(ctx context.Context, options *TransferOptions) (int, error) {
+func (s *Store) RemotePush(ctx context.Context, options *TransferOptions) (int, error) {
 	return s.transfer(ctx, options, func(r raw.Store, o raw.TransferOptions, out raw.Outcome) uint64 {
-		return r.Push(o, out)
+		return r.Remote_push(o, out)
 	})
 }
 
-// Pull brings chunks from the remote tier that are not here, and gives how many. options may be nil.
+// RemotePull brings chunks from the remote tier that are not here, and gives how many. options may be nil.
 // Errors: ErrNotFound and ErrCorrupt (one of the ids), ErrReadOnly, ErrIO, ErrFull, ErrCancelled.
-func (s *Store) Pull(ctx context.Context, options *TransferOptions) (int, error) {
+func (s *Store) RemotePull(ctx context.Context, options *TransferOptions) (int, error) {
 	return s.transfer(ctx, options, func(r raw.Store, o raw.TransferOptions, out raw.Outcome) uint64 {
-		return r.Pull(o, out)
+		return r.Remote_pull(o, out)
 	})
 }
 
@@ -34,11 +34,11 @@ type RemoteChunk struct {
 	Problem string  // "": it is sound
 }
 
-// VerifyRemote reads and checks chunks of the remote tier, and gives each, with its problem if it is
+// RemoteVerify reads and checks chunks of the remote tier, and gives each, with its problem if it is
 // damaged. options may be nil. Errors: ErrIO, ErrCancelled.
-func (s *Store) VerifyRemote(ctx context.Context, options *TransferOptions) (chunks []RemoteChunk, err error) {
+func (s *Store) RemoteVerify(ctx context.Context, options *TransferOptions) (chunks []RemoteChunk, err error) {
 	_, err = s.transfer(ctx, options, func(r raw.Store, o raw.TransferOptions, out raw.Outcome) uint64 {
-		list := r.Verify_remote(o, out)
+		list := r.Remote_verify(o, out)
 		defer raw.DeleteChunks(list)
 		if out.Code() < 0 {
 			return 0
@@ -54,8 +54,8 @@ func (s *Store) VerifyRemote(ctx context.Context, options *TransferOptions) (chu
 	return chunks, err
 }
 
-// RemoveRemote removes a chunk from the remote tier; the store's own stays. Errors: ErrNotFound,
+// RemoteRemove removes a chunk from the remote tier; the store's own stays. Errors: ErrNotFound,
 // ErrIO.
-func (s *Store) RemoveRemote(id ChunkID) error {
-	return s.call(func(r raw.Store, out raw.Outcome) { r.Remove_remote(string(id), out) })
+func (s *Store) RemoteRemove(id ChunkID) error {
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Remote_remove(string(id), out) })
 }

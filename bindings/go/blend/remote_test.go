@@ -52,18 +52,18 @@ func TestRemote(t *testing.T) {
 	ok(t, before.Close())
 
 	first := open("first", blend.StoreOptions{RemotePassword: "sesame"})
-	ok(t, first.CheckRemote())
-	if n := must(first.Push(bg, &blend.TransferOptions{IDs: ids[:1]}))(t); n != 1 {
+	ok(t, first.RemoteCheck())
+	if n := must(first.RemotePush(bg, &blend.TransferOptions{IDs: ids[:1]}))(t); n != 1 {
 		t.Errorf("%d pushed", n)
 	}
-	if n := must(first.Push(bg, nil))(t); n != len(ids)-1 {
+	if n := must(first.RemotePush(bg, nil))(t); n != len(ids)-1 {
 		t.Errorf("%d pushed", n)
 	}
 	second := open("second", blend.StoreOptions{RemotePassword: "sesame"})
-	if n := must(second.Pull(bg, nil))(t); n != len(ids) {
+	if n := must(second.RemotePull(bg, nil))(t); n != len(ids) {
 		t.Errorf("%d pulled", n)
 	}
-	found := must(second.VerifyRemote(bg, nil))(t)
+	found := must(second.RemoteVerify(bg, nil))(t)
 	if len(found) != len(ids) {
 		t.Errorf("%+v", found)
 	}
@@ -72,23 +72,23 @@ func TestRemote(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	ok(t, second.RemoveRemote(ids[0]))
-	wantError(t, second.RemoveRemote(ids[0]), blend.ErrNotFound)
-	if _, err := first.Push(bg, &blend.TransferOptions{Progress: func(int64, int64) error { return errMine }}); err != errMine {
+	ok(t, second.RemoteRemove(ids[0]))
+	wantError(t, second.RemoteRemove(ids[0]), blend.ErrNotFound)
+	if _, err := first.RemotePush(bg, &blend.TransferOptions{Progress: func(int64, int64) error { return errMine }}); err != errMine {
 		t.Error(err)
 	}
 
-	wantError(t, open("stranger", blend.StoreOptions{RemotePassword: "guessed"}).CheckRemote(), blend.ErrIO)
+	wantError(t, open("stranger", blend.StoreOptions{RemotePassword: "guessed"}).RemoteCheck(), blend.ErrIO)
 	t.Setenv("BLEND_REMOTE_PASSWORD", "sesame")
-	ok(t, open("environment", blend.StoreOptions{}).CheckRemote())
+	ok(t, open("environment", blend.StoreOptions{}).RemoteCheck())
 	sealed := open("sealed", blend.StoreOptions{RemotePassword: "sesame", RemoteSealKey: make([]byte, 32)})
-	if found := must(sealed.VerifyRemote(bg, nil))(t); len(found) != 0 {
+	if found := must(sealed.RemoteVerify(bg, nil))(t); len(found) != 0 {
 		t.Errorf("another key shows %+v", found)
 	}
 	_, err := blend.OpenStore(ctx, filepath.Join(folder, "short"), &blend.StoreOptions{Remote: url, RemoteSealKey: make([]byte, 3)})
 	wantError(t, err, blend.ErrInvalidArgument)
 	alone := openStore(t, filepath.Join(folder, "alone"), nil)
-	wantError(t, alone.CheckRemote(), blend.ErrInvalidArgument)
-	_, err = alone.Pull(bg, nil)
+	wantError(t, alone.RemoteCheck(), blend.ErrInvalidArgument)
+	_, err = alone.RemotePull(bg, nil)
 	wantError(t, err, blend.ErrInvalidArgument)
 }

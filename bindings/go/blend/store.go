@@ -77,21 +77,6 @@ func (s *Store) Flush() error {
 	return s.call(func(r raw.Store, out raw.Outcome) { r.Flush(out) })
 }
 
-// List gives every chunk, in the order of their ids. verify reads and checks every byte; a damaged
-// chunk has a Problem and stays in the store.
-func (s *Store) List(verify bool) ([]ChunkInfo, error) {
-	var infos []ChunkInfo
-	err := s.call(func(r raw.Store, out raw.Outcome) { infos = takenChunks(r.List(verify, out)) })
-	return infos, err
-}
-
-// ListOf gives the chunks of one tenant; "" is the one without a name.
-func (s *Store) ListOf(tenant string, verify bool) ([]ChunkInfo, error) {
-	var infos []ChunkInfo
-	err := s.call(func(r raw.Store, out raw.Outcome) { infos = takenChunks(r.List_of(tenant, verify, out)) })
-	return infos, err
-}
-
 // FilterOptions say which chunks are meant; the zero value means every one. In patterns * stands for any
 // characters, ? for one.
 type FilterOptions struct {
@@ -99,8 +84,9 @@ type FilterOptions struct {
 	//blend:fields filter_options
 }
 
-func (o FilterOptions) make() raw.FilterOptions {
+func (options *FilterOptions) make() raw.FilterOptions {
 	r := raw.NewFilterOptions()
+	o := given(options)
 	//blend:set filter_options
 	if o.Tenant != nil {
 		r.Set_tenant(*o.Tenant)
@@ -108,54 +94,59 @@ func (o FilterOptions) make() raw.FilterOptions {
 	return r
 }
 
-// ListMatching gives the chunks that the filter means, as List does. Errors: ErrInvalidArgument (Model is
+// List gives the chunks that the filter means (nil: every one), in the order of their ids. verify reads and
+// checks every byte; a damaged chunk has a Problem and stays in the store. Errors: ErrInvalidArgument (Model is
 // not of hexadecimal digits), ErrIO.
-func (s *Store) ListMatching(filter FilterOptions, verify bool) ([]ChunkInfo, error) {
+func (s *Store) List(filter *FilterOptions, verify bool) ([]ChunkInfo, error) {
 	var infos []ChunkInfo
 	f := filter.make()
 	defer raw.DeleteFilterOptions(f)
-	err := s.call(func(r raw.Store, out raw.Outcome) { infos = takenChunks(r.List_matching(f, verify, out)) })
+	err := s.call(func(r raw.Store, out raw.Outcome) { infos = takenChunks(r.List(f, verify, out)) })
 	return infos, err
 }
 
 // RemoveMatching removes the chunks that the filter means, which it gives. Errors: ErrInvalidArgument (a
 // filter that says nothing; the label "*" means every chunk), ErrReadOnly, ErrIO.
-func (s *Store) RemoveMatching(filter FilterOptions) (removed []ChunkInfo, err error) {
+func (s *Store) RemoveMatching(filter *FilterOptions) (removed []ChunkInfo, err error) {
 	f := filter.make()
 	defer raw.DeleteFilterOptions(f)
 	err = s.call(func(r raw.Store, out raw.Outcome) { removed = takenChunks(r.Remove_matching(f, out)) })
 	return removed, err
 }
 
-// UseProfile has chunks of the profile's model that are put from here on with CodecRans rounded as the
+// SetCodecProfile has chunks of the profile's model that are put from here on with CodecRans rounded as the
 // profile says: its LayerSteps times CodecStep. For as long as the store is open.
-func (s *Store) UseProfile(p *Profile) error {
+func (s *Store) SetCodecProfile(p *Profile) error {
 	if p == nil || p.raw == nil {
 		return closed("profile")
 	}
 	defer runtime.KeepAlive(p)
-	return s.call(func(r raw.Store, out raw.Outcome) { r.Use_profile(p.raw, out) })
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Set_codec_profile(p.raw, out) })
 }
 
-// SetLabel says what a chunk is called from now on, by custom "document#part"; "" removes it. The rows are
-// not touched. Errors: ErrInvalidArgument (too long, or more than a line), ErrNotFound, ErrReadOnly, ErrIO.
-func (s *Store) SetLabel(id ChunkID, label string) error {
-	return s.call(func(r raw.Store, out raw.Outcome) { r.Set_label(string(id), label, out) })
+// LabelOptions say what a chunk is called; nil leaves what is there, "" removes it.
+type LabelOptions struct {
+	Label  *string // by custom "document#part"
+	Tags   *string // words with one space between, such as "lang=en draft"
+	Tenant *string // another's chunk is not there; nil: whoever's it is
 }
 
-// SetTags says what tags it has: words with one space between, such as "lang=en draft". Errors: as SetLabel.
-func (s *Store) SetTags(id ChunkID, tags string) error {
-	return s.call(func(r raw.Store, out raw.Outcome) { r.Set_tags(string(id), tags, out) })
-}
-
-// SetLabelOf is SetLabel for a chunk of one tenant, for whom others' chunks are not there.
-func (s *Store) SetLabelOf(id ChunkID, tenant, label string) error {
-	return s.call(func(r raw.Store, out raw.Outcome) { r.Set_label_of(string(id), tenant, label, out) })
-}
-
-// SetTagsOf is SetTags for a chunk of one tenant.
-func (s *Store) SetTagsOf(id ChunkID, tenant, tags string) error {
-	return s.call(func(r raw.Store, out raw.Outcome) { r.Set_tags_of(string(id), tenant, tags, out) })
+// SetLabel says what a chunk is called from now on. The rows are not touched. Errors: ErrInvalidArgument (too
+// long, or more than a line), ErrNotFound, ErrReadOnly, ErrIO.
+func (s *Store) SetLabel(id ChunkID, options *LabelOptions) error {
+	o := given(options)
+	made := raw.NewLabelOptions()
+	defer raw.DeleteLabelOptions(made)
+	if o.Label != nil {
+		made.Set_label(*o.Label)
+	}
+	if o.Tags != nil {
+		made.Set_tags(*o.Tags)
+	}
+	if o.Tenant != nil {
+		made.Set_tenant(*o.Tenant)
+	}
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Set_label(string(id), made, out) })
 }
 
 // takenChunks is a list as a slice; the list is gone.
@@ -170,14 +161,20 @@ func takenChunks(list raw.Chunks) []ChunkInfo {
 	return infos
 }
 
-// Remove removes a chunk. Errors: ErrNotFound, ErrReadOnly, ErrIO.
-func (s *Store) Remove(id ChunkID) error {
-	return s.call(func(r raw.Store, out raw.Outcome) { r.Remove(string(id), out) })
+// TenantOptions say whose chunk a call means.
+type TenantOptions struct {
+	Tenant *string // another's chunk is not there; nil: whoever's it is, "" is the one without a name
 }
 
-// RemoveOf removes a chunk of one tenant, for whom others' chunks are not there. Errors: as Remove.
-func (s *Store) RemoveOf(id ChunkID, tenant string) error {
-	return s.call(func(r raw.Store, out raw.Outcome) { r.Remove_of(string(id), tenant, out) })
+// Remove removes a chunk. options may be nil. Errors: ErrNotFound, ErrReadOnly, ErrIO.
+func (s *Store) Remove(id ChunkID, options *TenantOptions) error {
+	o := given(options)
+	made := raw.NewTenantOptions()
+	defer raw.DeleteTenantOptions(made)
+	if o.Tenant != nil {
+		made.Set_tenant(*o.Tenant)
+	}
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Remove(string(id), made, out) })
 }
 
 // Stat gives the store's state.

@@ -145,3 +145,6 @@ func argmax(values []float32) int32 {
 	}
 	return int32(best)
 }
+
+// given is a text of options that tell "" from none.
+func given(text string) *string { return &text }

@@ -29,19 +29,19 @@ func makeIDs(ids []ChunkID) raw.ChunkIds {
 	return r
 }
 
-// Hint tells the chunks that coming prompts need, in the order of need: they are read ahead into
-// memory, as far as RAMBytes go, and leave last. It takes the place of the hint before; none lets all
+// Prefetch tells the chunks that coming prompts need, in the order of need: they are read ahead into
+// memory, as far as RAMBytes go, and leave last. It takes the place of the list before; none lets all
 // go. Returns at once.
-func (s *Store) Hint(ids []ChunkID) error {
+func (s *Store) Prefetch(ids []ChunkID) error {
 	r := makeIDs(ids)
 	defer raw.DeleteChunkIds(r)
-	return s.call(func(store raw.Store, out raw.Outcome) { store.Hint(r, out) })
+	return s.call(func(store raw.Store, out raw.Outcome) { store.Prefetch(r, out) })
 }
 
-// Pin keeps a chunk from being evicted and from expiring, for all processes, or lets it go again.
+// SetPinned keeps a chunk from being evicted and from expiring, for all processes, or lets it go again.
 // Errors: ErrNotFound, ErrReadOnly, ErrIO.
-func (s *Store) Pin(id ChunkID, pinned bool) error {
-	return s.call(func(r raw.Store, out raw.Outcome) { r.Pin(string(id), pinned, out) })
+func (s *Store) SetPinned(id ChunkID, pinned bool) error {
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Set_pinned(string(id), pinned, out) })
 }
 
 // Evict evicts what has expired and then, by the store's policy, until at most target bytes are
@@ -65,10 +65,10 @@ func (s *Store) SetTenantQuota(tenant string, quota int64) error {
 	return s.call(func(r raw.Store, out raw.Outcome) { r.Set_tenant_quota(tenant, bytesOf(quota), out) })
 }
 
-// Tenant gives what a tenant's chunks take now.
-func (s *Store) Tenant(tenant string) (use TenantUse, err error) {
+// TenantUsage gives what a tenant's chunks take now.
+func (s *Store) TenantUsage(tenant string) (use TenantUse, err error) {
 	err = s.call(func(r raw.Store, out raw.Outcome) {
-		made := r.Tenant(tenant, out)
+		made := r.Tenant_usage(tenant, out)
 		defer raw.DeleteTenantUse(made)
 		use = TenantUse{int(made.GetN_chunks()), int64(made.GetStored_bytes()), int64(made.GetQuota_bytes())}
 	})
@@ -82,10 +82,10 @@ func (s *Store) Repair() (removed []ChunkInfo, err error) {
 	return removed, err
 }
 
-// CopyTo writes a consistent copy, as small as its chunks, into another directory. Errors:
+// Copy writes a consistent copy, as small as its chunks, into another directory. Errors:
 // ErrInvalidArgument (there is a store in it), ErrIO, ErrFull.
-func (s *Store) CopyTo(path string) error {
-	return s.call(func(r raw.Store, out raw.Outcome) { r.Copy_to(path, out) })
+func (s *Store) Copy(path string) error {
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Copy(path, out) })
 }
 
 // TransferOptions are options of Export and Import. The zero value has the defaults.
@@ -165,10 +165,10 @@ type Figure struct {
 	Value   float64
 }
 
-// Figures gives every figure of Stat; those of one name come together.
-func (s *Store) Figures() (figures []Figure, err error) {
+// ListMetrics gives every figure of Stat; those of one name come together.
+func (s *Store) ListMetrics() (figures []Figure, err error) {
 	err = s.call(func(r raw.Store, out raw.Outcome) {
-		list := r.Visit_metrics(out)
+		list := r.List_metrics(out)
 		defer raw.DeleteMetrics(list)
 		if out.Code() < 0 {
 			return

@@ -51,7 +51,7 @@ func TestChunksAreFoundByWhatTheyAreCalled(t *testing.T) {
 	labels := func(filter blend.FilterOptions) string {
 		t.Helper()
 		var all []string
-		for _, c := range must(s.ListMatching(filter, false))(t) {
+		for _, c := range must(s.List(&filter, false))(t) {
 			all = append(all, c.Label+"|"+c.Tags)
 		}
 		sort.Strings(all)
@@ -69,25 +69,25 @@ func TestChunksAreFoundByWhatTheyAreCalled(t *testing.T) {
 	wants(blend.FilterOptions{Tenant: &theirs, Model: must(model.Info())(t).Fingerprint[:8]}, "a.md#1|")
 	wants(blend.FilterOptions{Unlabelled: true}, "")
 
-	ok(t, s.SetLabel(first, "Größe.pdf#7"))
-	ok(t, s.SetTags(first, ""))
+	ok(t, s.SetLabel(first, &blend.LabelOptions{Label: given("Größe.pdf#7")}))
+	ok(t, s.SetLabel(first, &blend.LabelOptions{Tags: given("")}))
 	wants(blend.FilterOptions{Label: "Größe.pdf"}, "Größe.pdf#7|")
-	ok(t, s.SetLabelOf(acme, "acme", ""))
-	ok(t, s.SetTagsOf(acme, "acme", "x"))
+	ok(t, s.SetLabel(acme, &blend.LabelOptions{Label: given(""), Tenant: given("acme")}))
+	ok(t, s.SetLabel(acme, &blend.LabelOptions{Tags: given("x"), Tenant: given("acme")}))
 	wants(blend.FilterOptions{Unlabelled: true}, "|x")
-	wantError(t, s.SetLabelOf(acme, "evil", "mine"), blend.ErrNotFound)
+	wantError(t, s.SetLabel(acme, &blend.LabelOptions{Label: given("mine"), Tenant: given("evil")}), blend.ErrNotFound)
 	for _, wrong := range []string{strings.Repeat("x", 1025), "a\nb", "a\x00b", "\xff"} {
-		wantError(t, s.SetLabel(first, wrong), blend.ErrInvalidArgument)
+		wantError(t, s.SetLabel(first, &blend.LabelOptions{Label: given(wrong)}), blend.ErrInvalidArgument)
 	}
-	_, err := s.ListMatching(blend.FilterOptions{Model: "model.gguf"}, false)
+	_, err := s.List(&blend.FilterOptions{Model: "model.gguf"}, false)
 	wantError(t, err, blend.ErrInvalidArgument)
-	_, err = s.RemoveMatching(blend.FilterOptions{Tenant: &theirs})
+	_, err = s.RemoveMatching(&blend.FilterOptions{Tenant: &theirs})
 	wantError(t, err, blend.ErrInvalidArgument)
-	removed := must(s.RemoveMatching(blend.FilterOptions{Label: "a.md"}))(t)
+	removed := must(s.RemoveMatching(&blend.FilterOptions{Label: "a.md"}))(t)
 	if len(removed) != 1 || removed[0].Label != "a.md#2" {
 		t.Errorf("%+v", removed)
 	}
-	if n := len(must(s.RemoveMatching(blend.FilterOptions{Label: "*"}))(t)); n != 2 {
+	if n := len(must(s.RemoveMatching(&blend.FilterOptions{Label: "*"}))(t)); n != 2 {
 		t.Errorf("%d removed by *", n)
 	}
 	wants(blend.FilterOptions{}, "")
@@ -96,35 +96,35 @@ func TestChunksAreFoundByWhatTheyAreCalled(t *testing.T) {
 func TestPinsAndEviction(t *testing.T) {
 	s := openStore(t, t.TempDir(), &blend.StoreOptions{Eviction: blend.EvictFIFO, RAMBytes: 1 << 20, TTL: time.Hour})
 	ids := chunksOf(t, s)
-	ok(t, s.Pin(ids[0], true))
-	ok(t, s.Hint(ids[1:2]))
-	ok(t, s.Hint(nil))
+	ok(t, s.SetPinned(ids[0], true))
+	ok(t, s.Prefetch(ids[1:2]))
+	ok(t, s.Prefetch(nil))
 	n, err := s.Evict(0)
 	wantError(t, err, blend.ErrFull) // the pinned one is in the way
-	list := must(s.List(false))(t)
+	list := must(s.List(nil, false))(t)
 	if len(list) != 1 || list[0].ID != ids[0] || !list[0].Pinned {
 		t.Errorf("%d left: %+v", n, list)
 	}
-	ok(t, s.Pin(ids[0], false))
+	ok(t, s.SetPinned(ids[0], false))
 	if n := must(s.Evict(0))(t); n != 1 {
 		t.Errorf("%d left", n)
 	}
 	if stat := must(s.Stat())(t); stat.EvictedChunks == 0 || stat.RAMBudgetBytes != 1<<20 {
 		t.Errorf("%+v", stat)
 	}
-	wantError(t, s.Pin(ids[0], true), blend.ErrNotFound)
-	wantError(t, s.Hint([]blend.ChunkID{"zz"}), blend.ErrInvalidArgument)
+	wantError(t, s.SetPinned(ids[0], true), blend.ErrNotFound)
+	wantError(t, s.Prefetch([]blend.ChunkID{"zz"}), blend.ErrInvalidArgument)
 }
 
 func TestTenants(t *testing.T) {
 	s := openStore(t, t.TempDir(), &blend.StoreOptions{TenantQuotaBytes: 1 << 30})
 	must(model.Precompute(bg, s, tokens(t, documents[0]), &blend.PrecomputeOptions{Tenant: "a"}))(t)
-	use := must(s.Tenant("a"))(t)
+	use := must(s.TenantUsage("a"))(t)
 	if use.Chunks != 1 || use.StoredBytes <= 0 || use.QuotaBytes != 1<<30 {
 		t.Errorf("%+v", use)
 	}
 	ok(t, s.SetTenantQuota("a", 4096))
-	if use := must(s.Tenant("a"))(t); use.QuotaBytes != 4096 {
+	if use := must(s.TenantUsage("a"))(t); use.QuotaBytes != 4096 {
 		t.Errorf("%+v", use)
 	}
 	wantError(t, s.SetTenantQuota("", 1), blend.ErrInvalidArgument)
@@ -134,7 +134,7 @@ func TestCopyExportImportCompact(t *testing.T) {
 	folder := t.TempDir()
 	s := openStore(t, filepath.Join(folder, "s"), nil)
 	ids := chunksOf(t, s)
-	ok(t, s.CopyTo(filepath.Join(folder, "copy")))
+	ok(t, s.Copy(filepath.Join(folder, "copy")))
 	before, after, err := blend.CompactStore(filepath.Join(folder, "copy"))
 	if err != nil || before <= 0 || after <= 0 || after > before {
 		t.Errorf("%d, %d, %v", before, after, err)
@@ -174,7 +174,7 @@ func TestMetrics(t *testing.T) {
 	if !strings.Contains(text, `store="mine"`) || !strings.Contains(text, "# TYPE blend_store") {
 		t.Errorf("%s", text)
 	}
-	for _, figure := range must(s.Figures())(t) {
+	for _, figure := range must(s.ListMetrics())(t) {
 		if !strings.Contains(text, figure.Name+"{") || figure.Help == "" {
 			t.Errorf("%+v is not in the text", figure)
 		}

@@ -61,7 +61,7 @@ def fuse_options(a: FuseArguments) -> Any:
     """The raw form, without the callbacks."""
     options = raw.FuseOptions()
     if a.profile is not None:
-        options.apply(a.profile._raw)
+        options.set_profile(a.profile._raw)
     # blend:set fuse_options a
     if a.chunk_prefix is not None:
         options.set_chunk_prefix(tokens_in(a.chunk_prefix))

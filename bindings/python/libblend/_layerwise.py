@@ -27,7 +27,7 @@ class Layerwise(Closable):
     """A prompt whose model the host runs itself, layer by layer (blend.h, "Step API"):
 
         for layer in range(n_layers):
-            layerwise.fetch(layer, k[layer], v[layer])   # may run ahead, in order
+            layerwise.fetch_kv(layer, k[layer], v[layer])   # may run ahead, in order
             ...                                     # K and V of layerwise.rows into the cache
             layerwise.synchronize(layer)                 # the stored rows are in place
             rows = layerwise.select(layer, fresh_k, fresh_v)
@@ -60,12 +60,12 @@ class Layerwise(Closable):
         self._raw.restart()
         self._arrays.clear()
 
-    def fetch(self, layer: int, k: np.ndarray, v: np.ndarray, *,
+    def fetch_kv(self, layer: int, k: np.ndarray, v: np.ndarray, *,
               dtype: Optional[Union[Dtype, str]] = None, unrotated: bool = False) -> None:
         """Says where the layer's K and V go, [rows of the prompt, n_kv_heads, head_dim], and lets its
         placing start. The layerwise fuse keeps the arrays until the layer is synchronized, those of
         ``info.last_asked_layer`` until it is committed: :meth:`probe` has it placed once more."""
-        self._raw.fetch(layer, raw_view(k, v, dtype, unrotated, writable=True))
+        self._raw.fetch_kv(layer, raw_view(k, v, dtype, unrotated, writable=True))
         self._arrays[layer] = (k, v)
 
     def synchronize(self, layer: int) -> None:
@@ -88,9 +88,8 @@ class Layerwise(Closable):
         left out where nothing is measured."""
         with self._watched:
             if k is None or v is None:
-                return copy_out(self._raw.choose_unmeasured(layer))
-            fresh = raw_view(k, v, dtype, unrotated, writable=False)
-            return copy_out(self._raw.choose(layer, fresh))
+                return copy_out(self._raw.select(layer, raw.KvView()))
+            return copy_out(self._raw.select(layer, raw_view(k, v, dtype, unrotated, writable=False)))
 
     def commit(self, layer: int) -> None:
         """The layer is finished."""
@@ -134,7 +133,7 @@ class Layerwise(Closable):
         return [SegmentInfo._of(self._raw.segment(i)) for i in range(self._raw.info().n_segments)]
 
     def close(self) -> None:
-        """At any time; waits for a read under way. Arrays given to fetch are not written any more."""
+        """At any time; waits for a read under way. Arrays given to fetch_kv are not written any more."""
         super().close()
         self._end.detach()
         self._arrays.clear()

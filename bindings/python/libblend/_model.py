@@ -1,26 +1,36 @@
 """Models, their tokenizer, and what is made of them."""
 
+import os
 from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from . import _enums, raw
 from ._arrays import Tokens, copy_out, tokens_in
-from ._call import POLL_MS, Cancel, Listener, Progress, raise_own, raw_cancel, watched
-from ._enums import Dtype, choice
+from ._call import POLL_MS, Cancel, Listener, OnMeasurement, Progress, raise_own, raw_cancel, watched
+from ._enums import Dtype, Metric, Policy, choice
 from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, fuse_options
+from ._infos import Verdict
 from ._kv import KvLayer, raw_view
 from ._model_base import ModelBase
+from ._profile import Profile
 from ._prompt import Prompt
 from ._store import Store, raw_store
-from ._types import ChunkId
+from ._types import ChunkId, Path
 from .errors import CallbackError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._fusion import FuseKeywords
+
+
+def _samples(prompts: Iterable[Prompt]) -> Any:
+    samples = raw.Samples()
+    for prompt in prompts:
+        samples.add(prompt._raw)
+    return samples
 
 
 class Stored(NamedTuple):
@@ -120,7 +130,7 @@ class Model(ModelBase):
             made = self._raw.precompute_corpus(store._raw, corpus, options)
         return [CorpusRecord(made.id(i), made.existed(i), made.n_contexts(i)) for i in range(made.size())]
 
-    def find(self, store: Store, tokens: Tokens, *, chunk_prefix: Optional[Tokens] = None,
+    def find_chunk(self, store: Store, tokens: Tokens, *, chunk_prefix: Optional[Tokens] = None,
              contexts: Iterable[Tokens] = (), tenant: str = "") -> Stored:
         """Whether the store has a chunk: the look-up that a fuse would do, without counting it. The
         id is given either way. With contexts, whichever they are, it is that of the contextual record."""
@@ -130,10 +140,10 @@ class Model(ModelBase):
             options.set_chunk_prefix(tokens_in(chunk_prefix))
         for passage in contexts:
             options.add_context(tokens_in(passage))
-        found = self._raw.find(store._raw, tokens_in(tokens), options)
+        found = self._raw.find_chunk(store._raw, tokens_in(tokens), options)
         return Stored(found.id, found.existed)
 
-    def put_kv(self, store: Store, tokens: Tokens, layers: Iterable[KvLayer], *,
+    def put_chunk(self, store: Store, tokens: Tokens, layers: Iterable[KvLayer], *,
                first_position: int = 0, unrotated: bool = False,
                dtype: Optional[Union[Dtype, str]] = None, chunk_prefix: Optional[Tokens] = None,
                # blend:parameters precompute_options
@@ -156,8 +166,53 @@ class Model(ModelBase):
             views.add(raw_view(k, v, dtype, unrotated, writable=False))
             kept.append((k, v))
         with watched(options, progress, cancel):
-            return str(self._raw.put_kv(store._raw, tokens_in(tokens), views, first_position,
+            return str(self._raw.put_chunk(store._raw, tokens_in(tokens), views, first_position,
                                         options))
+
+    def calibrate(self, samples: Iterable[Prompt], path: Optional[Path] = None, *,
+                  chunk_prefixes: Optional[Iterable[Tokens]] = None,
+                  policies: Iterable[Union[Policy, str]] = (), metrics: Iterable[Union[Metric, str]] = (),
+                  check_layers: Iterable[int] = (), ratios: Iterable[float] = (),
+                  # blend:parameters calibrate_options
+                  on_measurement: Optional[OnMeasurement] = None,
+                  progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> bool:
+        """Measures sample prompts (whose chunks are tokens) and writes a profile to `path`
+        (None: beside the model), atomically. False: written, but no ratio kept the limits `max_kl` (nats) and `min_top1`.
+        Options that are not given have the library's defaults.
+
+        chunk_prefixes, policies, metrics, check_layers, ratios: what is tried, all with all
+        # blend:documentation calibrate_options
+        """
+        options = raw.CalibrateOptions()
+        # blend:set calibrate_options
+        for prefix in chunk_prefixes or ():
+            options.add_chunk_prefix(tokens_in(prefix))
+        for policy in policies:
+            options.add_policy(choice(Policy, policy))
+        for layer in check_layers:
+            options.add_check_layer(layer)
+        for metric in metrics:
+            options.add_metric(choice(Metric, metric))
+        for ratio in ratios:
+            options.add_ratio(ratio)
+        with watched(options, progress, cancel, on_measurement=on_measurement):
+            return bool(raw.Profile.calibrate(self._raw, _samples(samples), options,
+                                              os.fsencode(path or "")))
+
+    def verify(self, profile: Profile, samples: Iterable[Prompt], *, ratios: Iterable[float] = (),
+               # blend:parameters verify_options
+               on_measurement: Optional[OnMeasurement] = None,
+               progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> Verdict:
+        """Measures a profile's choice on samples that it was not made from.
+
+        # blend:documentation verify_options
+        """
+        options = raw.VerifyOptions()
+        # blend:set verify_options
+        for ratio in ratios:
+            options.add_ratio(ratio)
+        with watched(options, progress, cancel, on_measurement=on_measurement):
+            return Verdict._of(profile._raw.verify(self._raw, _samples(samples), options))
 
     def prompt(self) -> Prompt:
         """An empty prompt that takes text as well as tokens."""

@@ -32,11 +32,11 @@ class ModelBase(Closable):
         self._context = ctx
 
     @classmethod
-    def describe(cls: "Type[M]", ctx: Context, *,
+    def create_from_description(cls: "Type[M]", ctx: Context, *,
                  # blend:parameters model_description
                  rope_freq_factors: Sequence[float] = ()) -> "M":
-        """A model that the host runs itself: no weights, no tokenizer. For :meth:`put_kv`,
-        :meth:`find` and :class:`Layerwise`. Weights that differ must differ in `name` or `fingerprint`
+        """A model that the host runs itself: no weights, no tokenizer. For :meth:`put_chunk`,
+        :meth:`find_chunk` and :class:`Layerwise`. Weights that differ must differ in `name` or `fingerprint`
         (64 hexadecimal digits). Raises InvalidArgumentError, which names the member.
 
         # blend:documentation model_description
@@ -47,7 +47,7 @@ class ModelBase(Closable):
         for factor in rope_freq_factors:
             options.add_rope_freq_factor(factor)
         model = cls.__new__(cls)
-        model._raw = raw.Model.describe(ctx._raw, options)
+        model._raw = raw.Model.create_from_description(ctx._raw, options)
         model._context = ctx
         model._name = ""
         return model

@@ -1,26 +1,17 @@
 """What was measured: profiles of a model, and how fast this machine is."""
 
 import os
-from typing import Any, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from . import _enums, raw
-from ._arrays import Tokens, copy_out, tokens_in
-from ._call import Cancel, OnMeasurement, Progress, watched
+from ._arrays import copy_out
+from ._call import Cancel, Progress, watched
 from ._context import Closable
-from ._enums import Metric, choice
-from ._infos import Advice, MachineInfo, Measurement, ProfileInfo, Verdict
+from ._infos import Advice, MachineInfo, Measurement, ProfileInfo
 from ._model_base import ModelBase
-from ._prompt import Prompt
 from ._types import Path
-
-
-def _samples(prompts: Iterable[Prompt]) -> Any:
-    samples = raw.Samples()
-    for prompt in prompts:
-        samples.add(prompt._raw)
-    return samples
 
 
 class Profile(Closable):
@@ -33,46 +24,6 @@ class Profile(Closable):
 
     def __init__(self, model: ModelBase, path: Optional[Path] = None) -> None:
         self._raw = raw.Profile.open(model._raw, os.fsencode(path or ""))
-
-    @staticmethod
-    def calibrate(model: ModelBase, samples: Iterable[Prompt], path: Optional[Path] = None, *,
-                  chunk_prefixes: Optional[Iterable[Tokens]] = None,
-                  metrics: Iterable[Union[Metric, str]] = (), ratios: Iterable[float] = (),
-                  # blend:parameters calibrate_options
-                  on_measurement: Optional[OnMeasurement] = None,
-                  progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> bool:
-        """Measures sample prompts (whose chunks are tokens) and writes a profile to `path`
-        (None: beside the model), atomically. False: written, but no ratio kept the limits `max_kl` (nats) and `min_top1`.
-        Options that are not given have the library's defaults.
-
-        # blend:documentation calibrate_options
-        """
-        options = raw.CalibrateOptions()
-        # blend:set calibrate_options
-        for prefix in chunk_prefixes or ():
-            options.add_chunk_prefix(tokens_in(prefix))
-        for metric in metrics:
-            options.add_metric(choice(Metric, metric))
-        for ratio in ratios:
-            options.add_ratio(ratio)
-        with watched(options, progress, cancel, on_measurement=on_measurement):
-            return bool(raw.Profile.calibrate(model._raw, _samples(samples), options,
-                                              os.fsencode(path or "")))
-
-    def verify(self, model: ModelBase, samples: Iterable[Prompt], *, ratios: Iterable[float] = (),
-               # blend:parameters verify_options
-               on_measurement: Optional[OnMeasurement] = None,
-               progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> Verdict:
-        """Measures the profile's choice on samples that it was not made from.
-
-        # blend:documentation verify_options
-        """
-        options = raw.VerifyOptions()
-        # blend:set verify_options
-        for ratio in ratios:
-            options.add_ratio(ratio)
-        with watched(options, progress, cancel, on_measurement=on_measurement):
-            return Verdict._of(self._raw.verify(model._raw, _samples(samples), options))
 
     @property
     def info(self) -> ProfileInfo:
@@ -87,7 +38,7 @@ class Profile(Closable):
     @property
     def layer_steps(self) -> np.ndarray:
         """float32 [n_layers]: how much coarser or finer than others the codec rans is to round each
-        layer (Store.use_profile); none: all layers alike."""
+        layer (Store.set_codec_profile); none: all layers alike."""
         return copy_out(self._raw.layer_steps())
 
     @property

@@ -22,7 +22,7 @@ class TenantUse(NamedTuple):
 
 
 class RemoteChunk(NamedTuple):
-    """A chunk of the remote tier, as :meth:`Store.verify_remote` finds it."""
+    """A chunk of the remote tier, as :meth:`Store.remote_verify` finds it."""
 
     id: Optional[ChunkId]
     """None: its key there does not tell it"""
@@ -101,7 +101,7 @@ class Store(Closable):
         # blend:set filter_options
         if tenant is not None:
             options.set_tenant(tenant)
-        chunks = self._raw.list_matching(options, verify)
+        chunks = self._raw.list(options, verify)
         return [ChunkInfo._of(chunks.at(i)) for i in range(chunks.size())]
 
     def remove_matching(self, *, tenant: Optional[str] = None,
@@ -120,28 +120,30 @@ class Store(Closable):
         chunks = self._raw.remove_matching(options)
         return [ChunkInfo._of(chunks.at(i)) for i in range(chunks.size())]
 
-    def set_label(self, id: ChunkId, label: str, *, tenant: Optional[str] = None) -> None:
-        """What a chunk is called from now on, by custom "document#part"; "" removes it. The rows are not
-        touched. Raises InvalidArgumentError, NotFoundError, ReadOnlyError, IoError."""
-        if tenant is None:
-            self._raw.set_label(id, label)
-        else:
-            self._raw.set_label_of(id, tenant, label)
+    def set_label(self, id: ChunkId, label: Optional[str] = None, *, tags: Optional[str] = None,
+                  tenant: Optional[str] = None) -> None:
+        """What a chunk is called from now on; None leaves what is there, "" removes it. The rows are not
+        touched. Raises InvalidArgumentError, NotFoundError, ReadOnlyError, IoError.
 
-    def set_tags(self, id: ChunkId, tags: str, *, tenant: Optional[str] = None) -> None:
-        """Likewise its tags: words with one space between, such as "lang=en draft"."""
-        if tenant is None:
-            self._raw.set_tags(id, tags)
-        else:
-            self._raw.set_tags_of(id, tenant, tags)
+        label: by custom "document#part"
+        tags: words with one space between, such as "lang=en draft"
+        tenant: another's chunk is not there"""
+        options = raw.LabelOptions()
+        if label is not None:
+            options.set_label(label)
+        if tags is not None:
+            options.set_tags(tags)
+        if tenant is not None:
+            options.set_tenant(tenant)
+        self._raw.set_label(id, options)
 
     def remove(self, id: ChunkId, *, tenant: Optional[str] = None) -> None:
         """With a `tenant`, another's chunk is not there. Raises NotFoundError, ReadOnlyError,
         IoError."""
-        if tenant is None:
-            self._raw.remove(id)
-        else:
-            self._raw.remove_of(id, tenant)
+        options = raw.TenantOptions()
+        if tenant is not None:
+            options.set_tenant(tenant)
+        self._raw.remove(id, options)
 
     def stat(self) -> StoreStat:
         """What it holds, and how it was used."""
@@ -163,20 +165,20 @@ class Store(Closable):
             pass
         return True
 
-    def use_profile(self, profile: Profile) -> None:
+    def set_codec_profile(self, profile: Profile) -> None:
         """Has chunks of the profile's model that are put from here on with the codec rans rounded as
         the profile says: layer_steps times codec_step. For as long as the store is open."""
-        self._raw.use_profile(profile._raw)
+        self._raw.set_codec_profile(profile._raw)
 
-    def hint(self, ids: Iterable[ChunkId]) -> None:
+    def prefetch(self, ids: Iterable[ChunkId]) -> None:
         """The chunks that coming prompts need, in the order of need: they are read ahead into memory,
-        as far as ram_bytes go, and leave last. Takes the place of the hint before; none lets all go."""
-        self._raw.hint(_ids(ids))
+        as far as ram_bytes go, and leave last. Takes the place of the list before; none lets all go."""
+        self._raw.prefetch(_ids(ids))
 
-    def pin(self, id: ChunkId, pinned: bool = True) -> None:
+    def set_pinned(self, id: ChunkId, pinned: bool = True) -> None:
         """Keeps a chunk from being evicted and from expiring, or lets it go again. Raises
         NotFoundError, ReadOnlyError, IoError."""
-        self._raw.pin(id, pinned)
+        self._raw.set_pinned(id, pinned)
 
     def evict(self, target_bytes: int) -> int:
         """Evicts until at most this much is stored; returns how many chunks left. Raises FullError when pinned or
@@ -187,9 +189,9 @@ class Store(Closable):
         """What the chunks of one tenant may take, kept in the store; 0: the store's default again."""
         self._raw.set_tenant_quota(tenant, quota_bytes)
 
-    def tenant(self, tenant: str) -> TenantUse:
+    def tenant_usage(self, tenant: str) -> TenantUse:
         """What a tenant's chunks take now."""
-        use = self._raw.tenant(tenant)
+        use = self._raw.tenant_usage(tenant)
         return TenantUse(use.n_chunks, use.stored_bytes, use.quota_bytes)
 
     def repair(self) -> List[ChunkInfo]:
@@ -197,9 +199,9 @@ class Store(Closable):
         chunks = self._raw.repair()
         return [ChunkInfo._of(chunks.at(i)) for i in range(chunks.size())]
 
-    def copy_to(self, path: Path) -> None:
+    def copy(self, path: Path) -> None:
         """Writes a consistent copy, as small as its chunks, into another folder."""
-        self._raw.copy_to(os.fsencode(path))
+        self._raw.copy(os.fsencode(path))
 
     def export_to(self, path: Path, ids: Iterable[ChunkId] = (), *,
                   progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> int:
@@ -224,43 +226,43 @@ class Store(Closable):
         with watched(options, progress, cancel):
             return int(self._raw.import_from(os.fsencode(path), options))
 
-    def check_remote(self) -> None:
+    def remote_check(self) -> None:
         """Whether the remote tier's servers answer, and take us. Raises IoError with their words,
         InvalidArgumentError of a store without a remote tier; so do the following."""
-        self._raw.check_remote()
+        self._raw.remote_check()
 
-    def push(self, ids: Iterable[ChunkId] = (), *, progress: Optional[Progress] = None,
+    def remote_push(self, ids: Iterable[ChunkId] = (), *, progress: Optional[Progress] = None,
              cancel: Optional[Cancel] = None) -> int:
         """Puts chunks (all that are sound, if no `ids` are given) into the remote tier that it does
         not have; how many. progress: chunks."""
         options = raw.TransferOptions()
         options.set_ids(_ids(ids))
         with watched(options, progress, cancel):
-            return int(self._raw.push(options))
+            return int(self._raw.remote_push(options))
 
-    def pull(self, ids: Iterable[ChunkId] = (), *, progress: Optional[Progress] = None,
+    def remote_pull(self, ids: Iterable[ChunkId] = (), *, progress: Optional[Progress] = None,
              cancel: Optional[Cancel] = None) -> int:
         """Brings chunks (all, if no `ids` are given) from the remote tier that are not here; how
         many. progress: chunks."""
         options = raw.TransferOptions()
         options.set_ids(_ids(ids))
         with watched(options, progress, cancel):
-            return int(self._raw.pull(options))
+            return int(self._raw.remote_pull(options))
 
-    def verify_remote(self, ids: Iterable[ChunkId] = (), *, progress: Optional[Progress] = None,
+    def remote_verify(self, ids: Iterable[ChunkId] = (), *, progress: Optional[Progress] = None,
                       cancel: Optional[Cancel] = None) -> List[RemoteChunk]:
         """Reads and checks chunks of the remote tier (all, if no `ids` are given); a damaged one has
         a sentence in `problem`."""
         options = raw.TransferOptions()
         options.set_ids(_ids(ids))
         with watched(options, progress, cancel):
-            chunks = self._raw.verify_remote(options)
+            chunks = self._raw.remote_verify(options)
         found = [chunks.at(i) for i in range(chunks.size())]
         return [RemoteChunk(c.id or None, c.problem or None) for c in found]
 
-    def remove_remote(self, id: ChunkId) -> None:
+    def remote_remove(self, id: ChunkId) -> None:
         """Removes a chunk from the remote tier; the store's own stays. Raises NotFoundError."""
-        self._raw.remove_remote(id)
+        self._raw.remote_remove(id)
 
     @staticmethod
     def compact(path: Path) -> Tuple[int, int]:
@@ -273,9 +275,9 @@ class Store(Closable):
         """The text that Prometheus scrapes, each line with the label store=`name`."""
         return str(self._raw.metrics(name))
 
-    def figures(self) -> List[Metric]:
+    def list_metrics(self) -> List[Metric]:
         """The same one by one, for another metrics system."""
-        raws = self._raw.visit_metrics()
+        raws = self._raw.list_metrics()
         found = [raws.at(i) for i in range(raws.size())]
         return [Metric(m.name, m.labels, m.help, m.counter, m.value) for m in found]
 

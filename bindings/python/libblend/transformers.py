@@ -89,7 +89,7 @@ class Blender:
         head_dim = int(attention.head_dim)
         said: Dict[str, Any] = {"name": name} if name else {"fingerprint": fingerprint(model, config)}
         self.context = context or Context()
-        self.described = Model.describe(
+        self.described = Model.create_from_description(
             self.context, n_layers=config.num_hidden_layers, n_heads=config.num_attention_heads,
             n_kv_heads=config.num_key_value_heads, head_dim=head_dim, n_vocab=config.vocab_size,
             context_length=config.max_position_embeddings, weight_dtype=_DTYPES[model.dtype], **said)
@@ -139,7 +139,7 @@ class Blender:
         return self._add(self.tokenize(chunk), head)
 
     def _add(self, tokens: List[int], head: List[int]) -> bool:
-        if self.described.find(self.store, tokens, chunk_prefix=head).existed:
+        if self.described.find_chunk(self.store, tokens, chunk_prefix=head).existed:
             return True
         ids = torch.tensor([head + tokens], device=self.model.device)
         past: Any = DynamicCache()  # without a configuration, so that windows leave all rows
@@ -150,7 +150,7 @@ class Blender:
             for index, layer in enumerate(past.layers):
                 k, v = (x[:, :, len(head):] for x in (layer.keys, layer.values))
                 layers.append(torch.stack((_turn(k, self._rotation(index, positions), back=True), v)).cpu())
-        self.described.put_kv(self.store, tokens, [(_array(k), _array(v)) for k, v in layers],
+        self.described.put_chunk(self.store, tokens, [(_array(k), _array(v)) for k, v in layers],
                               unrotated=True, dtype=_DTYPES[self.model.dtype], chunk_prefix=head)
         return False
 
@@ -228,7 +228,7 @@ class _FusedCache(Cache):
         self.kv = [tuple(torch.zeros(shape, dtype=model.dtype, pin_memory=pin) for _ in range(2))
                    for _ in range(config.num_hidden_layers)]
         for layer, (k, v) in enumerate(self.kv):  # the memory is there: load as far ahead as it goes
-            layerwise.fetch(layer, _array(k), _array(v), dtype=self._dtype, unrotated=True)
+            layerwise.fetch_kv(layer, _array(k), _array(v), dtype=self._dtype, unrotated=True)
         self.columns = torch.arange(n_rows, device=self._device)
         self.rows = self._tensor(layerwise.rows)  # that are computed at this layer
         self._begun = self.rows  # at the first

@@ -82,11 +82,11 @@ class MainJob(Case):
 
     def test_precompute_find_list_remove(self):
         tokens = self.model.tokenize("A chunk of its own.")
-        self.assertFalse(self.model.find(self.store, tokens).existed)
+        self.assertFalse(self.model.find_chunk(self.store, tokens).existed)
         stored = self.model.precompute(self.store, tokens, codec="zstd")
         self.assertFalse(stored.existed)
         self.assertTrue(self.model.precompute(self.store, tokens).existed)
-        self.assertEqual(self.model.find(self.store, tokens), (stored.id, True))
+        self.assertEqual(self.model.find_chunk(self.store, tokens), (stored.id, True))
         other = self.model.precompute(self.store, tokens, tenant="other", chunk_prefix=[1])
         self.assertNotEqual(other.id, stored.id)
         chunk = {c.id: c for c in self.store.list(verify=True)}[stored.id]
@@ -147,7 +147,7 @@ class MainJob(Case):
         made = self.model.precompute(self.store, chunk, chunk_prefix=head, contexts=others[:2], tenant="c")
         self.assertFalse(made.existed)
         self.assertNotEqual(made.id, plain.id)
-        found = self.model.find(self.store, chunk, chunk_prefix=head, contexts=others[2:], tenant="c")
+        found = self.model.find_chunk(self.store, chunk, chunk_prefix=head, contexts=others[2:], tenant="c")
         self.assertEqual(found, (made.id, True))  # whichever they are
         with self.assertRaisesRegex(libblend.InvalidArgumentError, "17"):
             self.model.precompute(self.store, chunk, contexts=[chunk] * 17)
@@ -155,8 +155,8 @@ class MainJob(Case):
     def test_a_chunk_prefix_that_is_given_not_given_or_nothing(self):
         head, second = self.prompt().head(), self.model.tokenize(DOCUMENTS[1])
         with libblend.Store(self.ctx, self.folder / "prefixes") as store:
-            after_head = self.model.find(store, second, chunk_prefix=head).id
-            alone = self.model.find(store, second).id
+            after_head = self.model.find_chunk(store, second, chunk_prefix=head).id
+            alone = self.model.find_chunk(store, second).id
             for options, id, record in (({}, after_head, libblend.RecordKind.HEAD),
                                         (dict(chunk_prefix=None), after_head, libblend.RecordKind.HEAD),
                                         (dict(chunk_prefix=head), after_head, libblend.RecordKind.HEAD),
@@ -399,15 +399,15 @@ class Keeping(Case):
         self.ids = [self.model.precompute(self.kept, self.model.tokenize(d)).id for d in DOCUMENTS]
 
     def test_pin_evict(self):
-        self.kept.pin(self.ids[0])
+        self.kept.set_pinned(self.ids[0])
         with self.assertRaises(libblend.FullError):
             self.kept.evict(0)
         self.assertEqual([c.id for c in self.kept.list()], self.ids[:1])
         self.assertEqual(self.kept.stat().pinned_chunks, 1)
-        self.kept.pin(self.ids[0], False)
+        self.kept.set_pinned(self.ids[0], False)
         self.assertEqual(self.kept.evict(0), 1)
         with self.assertRaises(libblend.NotFoundError):
-            self.kept.pin(self.ids[0])
+            self.kept.set_pinned(self.ids[0])
 
     def test_background_and_wait(self):
         tokens = self.model.tokenize("Later, in the background.")
@@ -418,18 +418,18 @@ class Keeping(Case):
             self.kept.wait("0" * 64)
 
     def test_hint(self):
-        self.kept.hint(self.ids + ["0" * 64])
-        self.kept.hint([])
+        self.kept.prefetch(self.ids + ["0" * 64])
+        self.kept.prefetch([])
         with self.assertRaises(libblend.InvalidArgumentError):
-            self.kept.hint(["short"])
+            self.kept.prefetch(["short"])
 
     def test_tenants(self):
         self.model.precompute(self.kept, [5, 6, 7], tenant="a")
         self.kept.set_tenant_quota("a", 1 << 20)
-        use = self.kept.tenant("a")
+        use = self.kept.tenant_usage("a")
         self.assertEqual((use.n_chunks, use.quota_bytes), (1, 1 << 20))
         self.assertGreater(use.stored_bytes, 0)
-        self.assertEqual(self.kept.tenant("b").n_chunks, 0)
+        self.assertEqual(self.kept.tenant_usage("b").n_chunks, 0)
 
     def test_chunks_are_found_by_what_they_are_called(self):
         names = ["a.md#1", "a.md#2", "b.md#1"]
@@ -450,13 +450,13 @@ class Keeping(Case):
         self.assertEqual((chunk.label, chunk.tags), ("a.md#1", "draft lang=en"))
 
         self.kept.set_label(ids[0], "Größe.pdf#7")
-        self.kept.set_tags(ids[0], "")
+        self.kept.set_label(ids[0], tags="")
         chunk = {c.id: c for c in self.kept.list(label="Größe.pdf")}[ids[0]]
         self.assertEqual((chunk.label, chunk.tags), ("Größe.pdf#7", ""))
         self.kept.set_label(of_acme, "c.md#1", tenant="acme")
         with self.assertRaises(libblend.NotFoundError):
             self.kept.set_label(of_acme, "mine", tenant="evil")
-        self.kept.set_tags(of_acme, "x", tenant="acme")
+        self.kept.set_label(of_acme, tags="x", tenant="acme")
         self.assertEqual(labels(tags="x"), ["c.md#1"])
         self.assertTrue(self.model.precompute(self.kept, [20, 6, 7], label="a.md#1").existed)
         self.assertEqual(labels(label="a.md", tenant=""), ["a.md#1", "a.md#2"])
@@ -486,7 +486,7 @@ class Keeping(Case):
         self.assertEqual(self.kept.export_to(file, self.ids[:2]), 2)
         with self.assertRaises(libblend.NotFoundError):
             self.kept.export_to(file, ["0" * 64])
-        self.kept.copy_to(self.folder / "copied")
+        self.kept.copy(self.folder / "copied")
         with libblend.Store(self.ctx, self.folder / "copied") as copied:
             self.assertEqual([c.id for c in copied.list()], [c.id for c in self.kept.list()])
         self.assertEqual(self.kept.repair(), [])
@@ -498,7 +498,7 @@ class Keeping(Case):
 
     def test_metrics(self):
         text = self.kept.metrics("main")
-        figures = self.kept.figures()
+        figures = self.kept.list_metrics()
         self.assertTrue(figures)
         for figure in figures:
             self.assertIn(figure.name, text)
@@ -558,11 +558,9 @@ class Threads(Case):
                         self.store, list(range(5 + n, 200)), threads=n),
                     "machine": lambda n: self.assertEqual(
                         libblend.Machine(model, max_tokens=64, threads=n).info.n_threads, n or 2),
-                    "calibrate": lambda n: libblend.Profile.calibrate(
-                        model, samples, self.folder / "threads", ratios=[1.0], correction="off",
+                    "calibrate": lambda n: model.calibrate(samples, self.folder / "threads", ratios=[1.0], correction="off",
                         score_tokens=1, threads=n),
-                    "verify": lambda n: libblend.Profile(model, self.folder / "threads").verify(
-                        model, samples, ratios=[1.0], score_tokens=1, threads=n),
+                    "verify": lambda n: model.verify(libblend.Profile(model, self.folder / "threads"), samples, ratios=[1.0], score_tokens=1, threads=n),
                 }
                 self.fuse()  # the chunks are there
                 for name, call in calls.items():
@@ -630,14 +628,14 @@ class Measured(Case):
         that uses the profile keeps it finely."""
         path = self.folder / "steps"
         samples = self.samples(24)
-        libblend.Profile.calibrate(self.model, samples[:20], path, ratios=[1.0], correction="off",
+        self.model.calibrate(samples[:20], path, ratios=[1.0], correction="off",
                                    chunk_prefixes=[[]], score_tokens=2)
 
         def log_odds(name, profile=None, **options):
             rows = []
             with libblend.Store(self.ctx, self.folder / name, **options) as store:
                 if profile is not None:
-                    store.use_profile(profile)
+                    store.set_codec_profile(profile)
                 for sample in samples[20:]:
                     self.model.fuse(store, sample, policy="reuse").close()  # what it missed it puts
                     store.flush()
@@ -664,14 +662,15 @@ class Measured(Case):
         samples = self.samples(6)
         measured = []
         path = self.folder / "profile"
-        trusted = libblend.Profile.calibrate(
-            self.model, samples[:4], path, ratios=[0.15, 1.0], correction="off", score_tokens=2,
-            on_measurement=measured.append)
+        trusted = self.model.calibrate(samples[:4], path, ratios=[0.15, 1.0], policies=["hkvd"], correction="off",
+                                       score_tokens=2, on_measurement=measured.append)
         with libblend.Profile(self.model, path) as profile:
             self.assertEqual(len(profile.measurements), profile.info.n_measurements)
             self.assertEqual(len(measured), profile.info.n_measurements)
+            self.assertEqual({line.policy for line in measured}, {libblend.Policy.HKVD})
+            self.assertEqual({line.check_layer for line in measured}, {1})
             self.assertEqual(bool(profile.info.trusted), trusted)
-            verdict = profile.verify(self.model, samples[4:], ratios=[1.0], score_tokens=2)
+            verdict = self.model.verify(profile, samples[4:], ratios=[1.0], score_tokens=2)
             self.assertAlmostEqual(verdict.ratio, profile.info.ratio)
             fusion = self.fuse(profile=profile)
             self.assertFalse(fusion.info.flags & libblend.FusionFlags.UNCALIBRATED)
@@ -689,7 +688,7 @@ class Measured(Case):
                 profile.drift(2)
             prefix = profile.chunk_prefix
             self.assertEqual(len(profile.layer_steps), 0)  # four samples say nothing of them
-            self.store.use_profile(profile)
+            self.store.set_codec_profile(profile)
         self.assertEqual(prefix.dtype, np.int32)
 
 
@@ -699,12 +698,12 @@ class Steps(Case):
     SHAPE = dict(n_layers=3, n_heads=2, n_kv_heads=2, head_dim=4, n_vocab=100, context_length=64)
 
     def setUp(self):
-        self.host = libblend.Model.describe(self.ctx, name="made up", **self.SHAPE)
+        self.host = libblend.Model.create_from_description(self.ctx, name="made up", **self.SHAPE)
         self.steps = libblend.Store(self.ctx, self.folder / self._testMethodName, kv_dtype="f32")
         rng = np.random.default_rng(1)
         self.chunk = np.arange(10, 20, dtype=np.int32)
         self.kv = rng.standard_normal((3, 2, 10, 2, 4)).astype(np.float32)
-        self.host.put_kv(self.steps, self.chunk, [(k, v) for k, v in self.kv], unrotated=True)
+        self.host.put_chunk(self.steps, self.chunk, [(k, v) for k, v in self.kv], unrotated=True)
 
     def test_fetch_select_commit(self):
         # After a text, or the chunk would be a prefix hit.
@@ -718,7 +717,7 @@ class Steps(Case):
                 # Heads before rows: any strides do.
                 k = np.zeros((2, 13, 4), np.float32).transpose(1, 0, 2)
                 v = np.zeros((2, 13, 4), np.float32).transpose(1, 0, 2)
-                layerwise.fetch(layer, k, v, unrotated=True)
+                layerwise.fetch_kv(layer, k, v, unrotated=True)
                 layerwise.synchronize(layer)
                 rows = layerwise.rows
                 if layer == 2:
@@ -745,7 +744,7 @@ class Steps(Case):
         with libblend.Layerwise(self.model, self.store, prompt, policy="probe", ratio=0.15, on_miss="fail") as layerwise:
             for layer in range(2):
                 self.assertEqual(layerwise.rows.tolist(), [0, n - 2, n - 1])
-                layerwise.fetch(layer, *kv[:, layer])
+                layerwise.fetch_kv(layer, *kv[:, layer])
                 with self.assertRaisesRegex(libblend.InvalidArgumentError, "due now is Layerwise.synchronize"):
                     layerwise.probe(np.zeros(n))
                 layerwise.synchronize(layer)
@@ -773,27 +772,27 @@ class Steps(Case):
         layerwise = libblend.Layerwise(self.host, self.steps, prompt, on_miss="fail")
         small = np.zeros((11, 2, 4), np.float32)
         with self.assertRaisesRegex(ValueError, "12 rows need"):
-            layerwise.fetch(0, small, small)
+            layerwise.fetch_kv(0, small, small)
         read_only = np.zeros((12, 2, 4), np.float32)
         read_only.flags.writeable = False
         with self.assertRaisesRegex(ValueError, "writable"):
-            layerwise.fetch(0, read_only, read_only)
+            layerwise.fetch_kv(0, read_only, read_only)
         with self.assertRaises(ValueError):
-            layerwise.fetch(0, np.zeros((12, 2, 8), np.float32)[:, :, ::2], small)
+            layerwise.fetch_kv(0, np.zeros((12, 2, 8), np.float32)[:, :, ::2], small)
         with self.assertRaises(TypeError):
-            layerwise.fetch(0, [[1]], [[1]])
+            layerwise.fetch_kv(0, [[1]], [[1]])
         with self.assertRaisesRegex(libblend.InvalidArgumentError, "fetch|layer"):
             layerwise.commit(0)
 
     def test_f16_and_bf16(self):
         half = self.kv.astype(np.float16)
-        as_f16 = self.host.put_kv(self.steps, self.chunk + 30, [(k, v) for k, v in half])
+        as_f16 = self.host.put_chunk(self.steps, self.chunk + 30, [(k, v) for k, v in half])
         bits = (self.kv.view(np.uint32) >> 16).astype(np.uint16)
-        as_bf16 = self.host.put_kv(self.steps, self.chunk + 50, [(k, v) for k, v in bits],
+        as_bf16 = self.host.put_chunk(self.steps, self.chunk + 50, [(k, v) for k, v in bits],
                                    dtype="bf16")
         self.assertEqual(len({as_f16, as_bf16}), 2)
         with self.assertRaises(ValueError):
-            self.host.put_kv(self.steps, self.chunk, [(k, v) for k, v in bits])
+            self.host.put_chunk(self.steps, self.chunk, [(k, v) for k, v in bits])
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class Raised(Case):
         self.raises(libblend.UnsupportedError, libblend.Model, self.ctx, path)
 
     def test_mismatch(self):
-        other = libblend.Model.describe(self.ctx, name="other", n_layers=2, n_heads=2, n_kv_heads=2,
+        other = libblend.Model.create_from_description(self.ctx, name="other", n_layers=2, n_heads=2, n_kv_heads=2,
                                         head_dim=4, n_vocab=1000, context_length=64)
         stored = self.model.precompute(self.store, self.model.tokenize("Another chunk"))
         prompt = libblend.Prompt().chunk_id(stored.id).question([5])
@@ -154,12 +154,12 @@ class Raised(Case):
             self.skipTest("there are a hundred GPUs here")
 
     def test_numeric(self):
-        model = libblend.Model.describe(self.ctx, name="nan", n_layers=1, n_heads=1, n_kv_heads=1,
+        model = libblend.Model.create_from_description(self.ctx, name="nan", n_layers=1, n_heads=1, n_kv_heads=1,
                                         head_dim=2, n_vocab=9, context_length=9)
         bad = np.full((1, 1, 2), np.nan, np.float32)
-        self.raises(libblend.NumericError, model.put_kv, self.store, [5], [(bad, bad)])
+        self.raises(libblend.NumericError, model.put_chunk, self.store, [5], [(bad, bad)])
         with self.assertRaises(ArithmeticError):
-            model.put_kv(self.store, [5], [(bad, bad)])
+            model.put_chunk(self.store, [5], [(bad, bad)])
 
     def test_cancelled(self):
         cancel = libblend.Cancel()
@@ -183,8 +183,7 @@ class Raised(Case):
             "save": lambda: fusion.save(self.store, cancel=cancel),
             "restore": lambda: self.model.restore(self.store, saved, cancel=cancel),
             "machine": lambda: libblend.Machine(self.model, max_tokens=32, cancel=cancel),
-            "calibrate": lambda: libblend.Profile.calibrate(
-                self.model, [self.prompt()], path, ratios=[1.0], score_tokens=1, correction="off",
+            "calibrate": lambda: self.model.calibrate([self.prompt()], path, ratios=[1.0], score_tokens=1, correction="off",
                 cancel=cancel),
             "export": lambda: self.store.export_to(path, cancel=cancel),
         }
@@ -196,7 +195,7 @@ class Raised(Case):
         fusion.decode([5], cancel=cancel)
 
     def test_no_tokenizer(self):
-        host = libblend.Model.describe(self.ctx, name="host", n_layers=1, n_heads=1, n_kv_heads=1,
+        host = libblend.Model.create_from_description(self.ctx, name="host", n_layers=1, n_heads=1, n_kv_heads=1,
                                        head_dim=2, n_vocab=9, context_length=9)
         self.raises(libblend.InvalidArgumentError, host.tokenize, "text")
 
@@ -220,8 +219,7 @@ class Callbacks(Case):
             "open": lambda: libblend.Model(self.ctx, MODEL, progress=bad),
             "precompute": lambda: self.model.precompute(self.store, [7, 8, 9], progress=bad),
             "machine": lambda: libblend.Machine(self.model, max_tokens=32, progress=bad),
-            "calibrate": lambda: libblend.Profile.calibrate(
-                self.model, samples, self.folder / "p", ratios=[1.0], score_tokens=1,
+            "calibrate": lambda: self.model.calibrate(samples, self.folder / "p", ratios=[1.0], score_tokens=1,
                 correction="off", on_measurement=bad),
             "batch": lambda: self.model.fuse_batch(self.store, [(self.prompt(), {"progress": bad})]),
         }
@@ -265,7 +263,7 @@ class Callbacks(Case):
             self.fuse(policy="callback", score=nan)
 
     def test_a_layerwise_fuse_has_its_own(self):
-        host = libblend.Model.describe(self.ctx, name="p", n_layers=2, n_heads=1, n_kv_heads=1,
+        host = libblend.Model.create_from_description(self.ctx, name="p", n_layers=2, n_heads=1, n_kv_heads=1,
                                        head_dim=2, n_vocab=9, context_length=9)
 
         def bad(*_):
@@ -274,10 +272,10 @@ class Callbacks(Case):
         prompt = libblend.Prompt().question([1, 2])
         layerwise = libblend.Layerwise(host, None, prompt, policy="full", on_miss="compute", progress=bad)
         kv = np.zeros((2, 1, 2), np.float32)
-        with self.assertRaisesRegex(libblend.InvalidArgumentError, r"Layerwise\.commit.*Layerwise\.fetch") as caught:
+        with self.assertRaisesRegex(libblend.InvalidArgumentError, r"Layerwise\.commit.*Layerwise\.fetch_kv") as caught:
             layerwise.commit(0)  # out of turn; the sentence says so in Python's words
         self.assertNotRegex(str(caught.exception), "blend_|BLEND_")
-        layerwise.fetch(0, kv, kv)
+        layerwise.fetch_kv(0, kv, kv)
         layerwise.synchronize(0)
         layerwise.select(0, kv, kv)
         with self.assertRaises(self.Own):
@@ -316,7 +314,7 @@ def calibrate():  # one call of several seconds, whose file is written at its en
         for first in range(i, i + 200, 40):
             prompt.chunk(tokens[first:first + 40])
         prompts.append(prompt.question([5 + i]))
-    libblend.Profile.calibrate(model, prompts, "profile", correction="off")
+    model.calibrate(prompts, "profile", correction="off")
 threading.Thread(target=interrupt, daemon=True).start()
 try:
     {{call}}()

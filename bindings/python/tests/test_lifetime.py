@@ -49,14 +49,14 @@ class Closing(Case):
         tokens.append(5)  # and is let go of
 
     def test_a_layerwise_fuse_keeps_what_it_writes_to(self):
-        host = libblend.Model.describe(self.ctx, name="kept", n_layers=2, n_heads=1, n_kv_heads=1,
+        host = libblend.Model.create_from_description(self.ctx, name="kept", n_layers=2, n_heads=1, n_kv_heads=1,
                                        head_dim=2, n_vocab=9, context_length=9)
         layerwise = libblend.Layerwise(host, None, libblend.Prompt().question([1, 2]), policy="full",
                              on_miss="compute")
         arrays = [np.zeros((2, 1, 2), np.float32) for _ in range(4)]
         kept = [weakref.ref(array) for array in arrays]
-        layerwise.fetch(0, arrays[0], arrays[1])
-        layerwise.fetch(1, arrays[2], arrays[3])
+        layerwise.fetch_kv(0, arrays[0], arrays[1])
+        layerwise.fetch_kv(1, arrays[2], arrays[3])
         del arrays
         gc.collect()
         self.assertTrue(all(ref() is not None for ref in kept), "the layerwise fuse may write to them")
@@ -66,12 +66,12 @@ class Closing(Case):
         self.assertTrue(all(ref() is None for ref in kept), "nothing is written any more")
 
     def test_a_forgotten_layerwise_fuse_is_closed_before_its_arrays_go(self):
-        host = libblend.Model.describe(self.ctx, name="forgotten", n_layers=2, n_heads=1, n_kv_heads=1,
+        host = libblend.Model.create_from_description(self.ctx, name="forgotten", n_layers=2, n_heads=1, n_kv_heads=1,
                                        head_dim=2, n_vocab=9, context_length=9)
         layerwise = libblend.Layerwise(host, None, libblend.Prompt().question([1, 2]), policy="full",
                              on_miss="compute")
         arrays = [np.zeros((2, 1, 2), np.float32) for _ in range(2)]
-        layerwise.fetch(0, *arrays)
+        layerwise.fetch_kv(0, *arrays)
         raw_layerwise, seen = layerwise._raw, []
 
         def gone(_):
@@ -215,7 +215,7 @@ class Collecting(Case):
             for layer in range(2):
                 arrays = [np.zeros(shape, np.float32) for _ in range(2)]
                 kept.append([weakref.ref(array) for array in arrays])
-                layerwise.fetch(layer, *arrays)
+                layerwise.fetch_kv(layer, *arrays)
                 del arrays
                 layerwise.synchronize(layer)
                 if layer == 0:
@@ -249,9 +249,9 @@ class Collecting(Case):
             "list": lambda i: self.store.list(verify=True),
             "remove_matching": lambda i: self.store.remove_matching(label="no such label"),
             "set_label": lambda i: self.store.set_label(stored, f"label#{i}"),
-            "set_tags": lambda i: self.store.set_tags(stored, f"tag{i}"),
+            "set_tags": lambda i: self.store.set_label(stored, tags=f"tag{i}"),
             "set_label of a tenant": lambda i: self.store.set_label(stored, f"of#{i}", tenant=""),
-            "set_tags of a tenant": lambda i: self.store.set_tags(stored, f"of{i}", tenant=""),
+            "set_tags of a tenant": lambda i: self.store.set_label(stored, tags=f"of{i}", tenant=""),
             "chat": lambda i: self.model.chat(messages, template_source=template),
             "chat_text": lambda i: self.model.chat_text(messages, template_source=template),
         }

@@ -49,45 +49,45 @@ class Remote(Case):
             ids = sorted(self.model.precompute(before, self.model.tokenize(d)).id
                          for d in DOCUMENTS[:3])
         first = self.open("first")
-        first.check_remote()
+        first.remote_check()
         told = []
-        self.assertEqual(first.push(ids[:2], progress=lambda n, all: told.append((n, all))), 2)
+        self.assertEqual(first.remote_push(ids[:2], progress=lambda n, all: told.append((n, all))), 2)
         self.assertEqual(told[-1], (2, 2))
-        self.assertEqual(first.push(), 1)
-        self.assertEqual(first.push(), 0)
+        self.assertEqual(first.remote_push(), 1)
+        self.assertEqual(first.remote_push(), 0)
         second = self.open("second")
-        self.assertEqual(second.pull(ids[:1]), 1)
-        self.assertEqual(second.pull(), 2)
+        self.assertEqual(second.remote_pull(ids[:1]), 1)
+        self.assertEqual(second.remote_pull(), 2)
         self.assertEqual([c.id for c in second.list(verify=True)], ids)
-        found = second.verify_remote()
+        found = second.remote_verify()
         self.assertEqual(sorted(c.id for c in found), ids)
         self.assertEqual({c.problem for c in found}, {None})
-        second.remove_remote(ids[0])
-        self.assertEqual(sorted(c.id for c in first.verify_remote()), ids[1:])
+        second.remote_remove(ids[0])
+        self.assertEqual(sorted(c.id for c in first.remote_verify()), ids[1:])
         with self.assertRaises(libblend.NotFoundError):
-            second.remove_remote(ids[0])
+            second.remote_remove(ids[0])
         with self.assertRaises(libblend.NotFoundError):
-            second.pull([ids[0][::-1]])
+            second.remote_pull([ids[0][::-1]])
         self.assertEqual(first.stat().remote_written, 3)
 
     def test_secrets(self):
         with self.assertRaisesRegex(libblend.IoError, "NOAUTH|WRONGPASS|user or password"):
-            self.open("stranger", remote_password="guessed").check_remote()
+            self.open("stranger", remote_password="guessed").remote_check()
         with mock.patch.dict(os.environ, {"BLEND_REMOTE_PASSWORD": "sesame"}):
-            self.open("environment", remote_password="").check_remote()
+            self.open("environment", remote_password="").remote_check()
         sealed = self.open("sealed", remote_seal_key=bytes(range(32)))
         id = self.model.precompute(sealed, self.model.tokenize(DOCUMENTS[0])).id
         sealed.flush()
-        self.assertEqual([c.id for c in sealed.verify_remote()], [id])
+        self.assertEqual([c.id for c in sealed.remote_verify()], [id])
         with self.assertRaises(libblend.NotFoundError):
-            self.open("other", remote_seal_key=bytes(32)).pull([id])
+            self.open("other", remote_seal_key=bytes(32)).remote_pull([id])
         with self.assertRaisesRegex(libblend.InvalidArgumentError, "seal key"):
             self.open("short", remote_seal_key=b"too short")
 
     def test_a_store_without_it(self):
         with libblend.Store(self.ctx, self.folder / "alone") as alone:
-            for call in (alone.check_remote, alone.push, alone.pull, alone.verify_remote,
-                         lambda: alone.remove_remote("0" * 64)):
+            for call in (alone.remote_check, alone.remote_push, alone.remote_pull, alone.remote_verify,
+                         lambda: alone.remote_remove("0" * 64)):
                 with self.assertRaisesRegex(libblend.InvalidArgumentError, "remote tier"):
                     call()
 

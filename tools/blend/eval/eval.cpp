@@ -186,7 +186,7 @@ void run(const EvalOptions& options, const CLI::App& command) {
   if (place.path.empty()) place.path = temporary.emplace().path();
   place.most_variants = UINT64_MAX;  // the questions give a chunk any number of predecessors
   const blendpp::Store store = open_store(ctx, place);
-  if (profile) profile->apply(store);
+  if (profile) store.set_codec_profile(*profile);
 
   if (!options.flops.empty()) {
     for (const std::string& why : fit_ratios(model, store, records, plan)) print_note(why);

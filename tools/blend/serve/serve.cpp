@@ -242,7 +242,7 @@ void run(const ServeOptions& options) {
                                    : open_store(ctx, with_checks(options.store));
   const Corpus corpus = make_corpus(model, options.corpus);
   if (corpus.profile != nullptr) {
-    corpus.profile->apply(store);
+    store.set_codec_profile(*corpus.profile);
     if (corpus.profile->info().trusted == 0) {
       print_note(
           "the profile trusts no ratio for this model: answers are fused at its ratio all the "

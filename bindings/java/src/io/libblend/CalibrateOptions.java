@@ -24,6 +24,32 @@ public final class CalibrateOptions extends CallOptions<CalibrateOptions> {
   }
 
   /**
+   * Policies that are tried.
+   *
+   * @param policies HKVD, CASCADE and ATTENTION there are; by default those that fit the samples
+   * @return this
+   */
+  public CalibrateOptions policies(Policy... policies) {
+    for (Policy policy : policies) {
+      raw.addPolicy(policy.code);
+    }
+    return this;
+  }
+
+  /**
+   * Check layers that are tried.
+   *
+   * @param layers checkLayer by default
+   * @return this
+   */
+  public CalibrateOptions checkLayers(int... layers) {
+    for (int layer : layers) {
+      raw.addCheckLayer(layer);
+    }
+    return this;
+  }
+
+  /**
    * Metrics that are tried.
    *
    * @param metrics V by default

@@ -82,25 +82,14 @@ public final class FuseOptions extends CallOptions<FuseOptions> {
   }
 
   /**
-   * A profile, of which nothing but the correction is taken. The options keep it open.
+   * All settings of a profile: policy, metric, check layer, ratio, chunk prefix, correction. Options set
+   * afterwards override it. Give the same prefix to precompute. The options keep it open.
    *
    * @param profile of the same model
    * @return this
    */
   public FuseOptions profile(Profile profile) {
     raw.setProfile(profile.raw);
-    return this;
-  }
-
-  /**
-   * All settings of a profile: policy, metric, check layer, ratio, chunk prefix, correction. Options set
-   * afterwards override it. Give the same prefix to precompute.
-   *
-   * @param profile of the same model
-   * @return this
-   */
-  public FuseOptions apply(Profile profile) {
-    raw.apply(profile.raw);
     return this;
   }
 

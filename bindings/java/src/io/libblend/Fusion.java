@@ -346,23 +346,11 @@ public final class Fusion implements AutoCloseable {
    * Keeps the fusion in a store until the conversation goes on; {@link Model#restore} brings it back.
    *
    * @param store where
-   * @param tenant whose, or ""
+   * @param options whose it is
    * @return its id; {@link Store#flush()} tells whether it is on disk
    */
-  public String save(Store store, String tenant) {
-    return save(store, tenant, null);
-  }
-
-  /**
-   * The same, to be cancelled.
-   *
-   * @param store where
-   * @param tenant whose, or ""
-   * @param cancel may be null
-   * @return its id; {@link Store#flush()} tells whether it is on disk
-   */
-  public String save(Store store, String tenant, Cancel cancel) {
-    return Running.call(cancel, call -> raw.save(Store.raw(store), tenant, call));
+  public String save(Store store, SaveOptions options) {
+    return Running.call(options.cancel, call -> raw.save(Store.raw(store), options.tenant, call));
   }
 
   @Override

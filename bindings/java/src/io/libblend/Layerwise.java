@@ -12,7 +12,7 @@ import java.util.function.Supplier;
  * layer into the host's buffers, which the host computes the other rows of. docs/step-api.md tells the
  * order of calls; any other is refused with a sentence that names the call that is due.
  *
- * <p>For one thread at a time, otherwise {@link InUseException}. Buffers given to {@link #fetch} are kept
+ * <p>For one thread at a time, otherwise {@link InUseException}. Buffers given to {@link #fetchKv} are kept
  * until they are not written any more.
  */
 public final class Layerwise implements AutoCloseable {
@@ -102,13 +102,13 @@ public final class Layerwise implements AutoCloseable {
    * @param layer in order, as early as the memory is there
    * @param rows all rows of the prompt
    */
-  public void fetch(int layer, KvView rows) {
+  public void fetchKv(int layer, KvView rows) {
     RawKvView view = rows.raw();
     KvView before = state.fetching.put(layer, rows);
     try {
       guarded(
           () -> {
-            raw.fetch(layer, view);
+            raw.fetchKv(layer, view);
             return null;
           });
     } catch (Throwable t) {
@@ -161,12 +161,9 @@ public final class Layerwise implements AutoCloseable {
    * @return ascending
    */
   public int[] select(int layer, KvView fresh) {
-    if (fresh == null) {
-      return Views.ints(guarded(() -> raw.chooseUnmeasured(layer)));
-    }
-    RawKvView view = fresh.raw();
+    RawKvView view = fresh == null ? new RawKvView() : fresh.raw();
     try {
-      return Views.ints(guarded(() -> raw.choose(layer, view)));
+      return Views.ints(guarded(() -> raw.select(layer, view)));
     } finally {
       view.delete();
       java.lang.ref.Reference.reachabilityFence(fresh);
@@ -233,13 +230,17 @@ public final class Layerwise implements AutoCloseable {
   }
 
   /**
-   * The account of a layer.
+   * The account of every layer.
    *
-   * @param layer of the model
    * @return so far
    */
-  public LayerInfo layer(int layer) {
-    return LayerInfo.of(raw.layer(layer));
+  public List<LayerInfo> layers() {
+    List<LayerInfo> list = new ArrayList<>();
+    int n = info().nLayers();
+    for (int i = 0; i < n; ++i) {
+      list.add(LayerInfo.of(raw.layer(i)));
+    }
+    return list;
   }
 
   /**
@@ -256,7 +257,7 @@ public final class Layerwise implements AutoCloseable {
     return list;
   }
 
-  /** Waits for a read under way; the buffers given to fetch are not written any more. */
+  /** Waits for a read under way; the buffers given to fetchKv are not written any more. */
   @Override
   public void close() {
     state.run();

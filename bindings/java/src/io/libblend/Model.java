@@ -41,14 +41,14 @@ public final class Model implements AutoCloseable {
   }
 
   /**
-   * A model that the host runs itself: for {@link #putKv}, {@link #find} and {@link Layerwise}.
+   * A model that the host runs itself: for {@link #putChunk}, {@link #findChunk} and {@link Layerwise}.
    *
    * @param context that computes
    * @param description of the model
    * @return without weights and tokenizer; to be closed
    */
-  public static Model describe(Context context, ModelDescription description) {
-    return new Model(RawModel.describe(context.raw, description.raw));
+  public static Model createFromDescription(Context context, ModelDescription description) {
+    return new Model(RawModel.createFromDescription(context.raw, description.raw));
   }
 
   /**
@@ -254,7 +254,7 @@ public final class Model implements AutoCloseable {
    * @return its id
    */
   public Stored precompute(Store store, String text) {
-    return precompute(store, tokenizer().encode(text));
+    return precompute(store, tokenizer().tokenize(text));
   }
 
   /**
@@ -313,10 +313,10 @@ public final class Model implements AutoCloseable {
    * @param options chunk prefix, tenant; with contexts, whichever they are, it is the contextual record
    * @return its id, either way
    */
-  public Stored find(Store store, int[] tokens, PrecomputeOptions options) {
+  public Stored findChunk(Store store, int[] tokens, PrecomputeOptions options) {
     RawPrecomputeOptions call = new RawPrecomputeOptions(options.raw);
     try {
-      return Stored.of(raw.find(store.raw, Tokens.of(tokens), call));
+      return Stored.of(raw.findChunk(store.raw, Tokens.of(tokens), call));
     } finally {
       call.delete();
     }
@@ -332,7 +332,7 @@ public final class Model implements AutoCloseable {
    * @param options chunk prefix, tenant, codec
    * @return its id
    */
-  public String putKv(
+  public String putChunk(
       Store store, int[] tokens, List<KvView> layers, int firstPosition, PrecomputeOptions options) {
     return options.call(
         new RawPrecomputeOptions(options.raw),
@@ -344,7 +344,7 @@ public final class Model implements AutoCloseable {
               views.add(view);
               view.delete();
             }
-            return raw.putKv(store.raw, Tokens.of(tokens), views, firstPosition, call);
+            return raw.putChunk(store.raw, Tokens.of(tokens), views, firstPosition, call);
           } finally {
             views.delete();
             java.lang.ref.Reference.reachabilityFence(layers);
@@ -380,6 +380,54 @@ public final class Model implements AutoCloseable {
     return options.call(
         new RawFuseOptions(options.raw),
         call -> new Fusion(RawFusion.fuse(raw, Store.raw(store), prompt.raw, call)));
+  }
+
+  private static RawSamples samples(List<Prompt> prompts) {
+    RawSamples samples = new RawSamples();
+    prompts.forEach(prompt -> samples.add(prompt.raw));
+    return samples;
+  }
+
+  /**
+   * Measures fusing on sample prompts against full prefill, and writes a profile.
+   *
+   * @param prompts samples, chunks given as tokens
+   * @param options how
+   * @param file written at the end, whole or not at all; null: beside the model
+   * @return false if no ratio kept the limits: the profile then asks for ratio 1
+   */
+  public boolean calibrate(List<Prompt> prompts, CalibrateOptions options, Path file) {
+    return options.call(
+        new RawCalibrateOptions(options.raw),
+        call -> {
+          RawSamples samples = samples(prompts);
+          try {
+            return RawProfile.calibrate(raw, samples, call, file == null ? "" : file.toString());
+          } finally {
+            samples.delete();
+          }
+        });
+  }
+
+  /**
+   * Measures a profile's choice on prompts that it was not made from.
+   *
+   * @param profile of this model
+   * @param prompts samples, chunks given as tokens
+   * @param options how
+   * @return what was found
+   */
+  public Verdict verify(Profile profile, List<Prompt> prompts, VerifyOptions options) {
+    return options.call(
+        new RawVerifyOptions(options.raw),
+        call -> {
+          RawSamples samples = samples(prompts);
+          try {
+            return Verdict.of(profile.raw.verify(raw, samples, call));
+          } finally {
+            samples.delete();
+          }
+        });
   }
 
   /**
@@ -449,32 +497,17 @@ public final class Model implements AutoCloseable {
    *
    * @param store where it is
    * @param id of it
-   * @param tenant whose it is, as given to save
-   * @param reserveTokens free rows kept after it
+   * @param options whose it is, and the rows for what follows
    * @return to be closed
-   * @throws NotFoundException if there is none
+   * @throws NotFoundException if there is none, or it is another tenant's
    */
-  public Fusion restore(Store store, String id, String tenant, int reserveTokens) {
-    return restore(store, id, tenant, reserveTokens, null);
-  }
-
-  /**
-   * The same, to be cancelled.
-   *
-   * @param store where it is
-   * @param id of it
-   * @param tenant whose it is, as given to save
-   * @param reserveTokens free rows kept after it
-   * @param users what cancels it besides an interrupt; may be null
-   * @return to be closed
-   * @throws NotFoundException if there is none
-   */
-  public Fusion restore(Store store, String id, String tenant, int reserveTokens, Cancel users) {
+  public Fusion restore(Store store, String id, RestoreOptions options) {
     return Running.call(
-        users,
+        options.cancel,
         cancel ->
             new Fusion(
-                RawFusion.restore(raw, Store.raw(store), id, tenant, reserveTokens, cancel)));
+                RawFusion.restore(
+                    raw, Store.raw(store), id, options.tenant, options.reserveTokens, cancel)));
   }
 
   /**

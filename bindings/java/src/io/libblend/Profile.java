@@ -37,55 +37,6 @@ public final class Profile implements AutoCloseable {
     return new Profile(RawProfile.open(model.raw, ""));
   }
 
-  private static RawSamples samples(List<Prompt> prompts) {
-    RawSamples samples = new RawSamples();
-    prompts.forEach(prompt -> samples.add(prompt.raw));
-    return samples;
-  }
-
-  /**
-   * Measures fusing on sample prompts against full prefill, and writes a profile.
-   *
-   * @param model measured
-   * @param prompts samples, chunks given as tokens
-   * @param options how
-   * @param file written at the end, whole or not at all; null: beside the model
-   * @return false if no ratio kept the limits: the profile then asks for ratio 1
-   */
-  public static boolean calibrate(Model model, List<Prompt> prompts, CalibrateOptions options, Path file) {
-    return options.call(
-        new RawCalibrateOptions(options.raw),
-        call -> {
-          RawSamples samples = samples(prompts);
-          try {
-            return RawProfile.calibrate(model.raw, samples, call, file == null ? "" : file.toString());
-          } finally {
-            samples.delete();
-          }
-        });
-  }
-
-  /**
-   * Measures the profile's choice on prompts that it was not made from.
-   *
-   * @param model that it is of
-   * @param prompts samples, chunks given as tokens
-   * @param options how
-   * @return what was found
-   */
-  public Verdict verify(Model model, List<Prompt> prompts, VerifyOptions options) {
-    return options.call(
-        new RawVerifyOptions(options.raw),
-        call -> {
-          RawSamples samples = samples(prompts);
-          try {
-            return Verdict.of(raw.verify(model.raw, samples, call));
-          } finally {
-            samples.delete();
-          }
-        });
-  }
-
   /**
    * What it says.
    *
@@ -106,7 +57,7 @@ public final class Profile implements AutoCloseable {
 
   /**
    * How much coarser or finer than others codec RANS is to round each layer: for {@link
-   * Store#useProfile}.
+   * Store#setCodecProfile}.
    *
    * @return one a layer; none: all layers alike
    */

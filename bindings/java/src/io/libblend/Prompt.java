@@ -104,7 +104,7 @@ public final class Prompt {
       if (tokenizer == null) {
         throw new IllegalStateException("this builder has no tokenizer: make it by Prompt.builder(tokenizer)");
       }
-      return add(kind, tokenizer.encode(text));
+      return add(kind, tokenizer.tokenize(text));
     }
 
     /**

@@ -64,18 +64,7 @@ public final class Store implements AutoCloseable {
    * @return as they were at one moment
    */
   public List<ChunkInfo> list(boolean verify) {
-    return chunks(raw.list(verify));
-  }
-
-  /**
-   * All chunks of one tenant.
-   *
-   * @param tenant as given to precompute; "" is the one without a name
-   * @param verify reads and checks every byte; damaged chunks have a problem then
-   * @return as they were at one moment
-   */
-  public List<ChunkInfo> list(String tenant, boolean verify) {
-    return chunks(raw.listOf(tenant, verify));
+    return list(new FilterOptions(), verify);
   }
 
   /**
@@ -87,7 +76,7 @@ public final class Store implements AutoCloseable {
    * @throws InvalidArgumentException if the filter's model is not of hexadecimal digits
    */
   public List<ChunkInfo> list(FilterOptions filter, boolean verify) {
-    return chunks(raw.listMatching(filter.raw, verify));
+    return chunks(raw.list(filter.raw, verify));
   }
 
   /**
@@ -105,45 +94,12 @@ public final class Store implements AutoCloseable {
    * What a chunk is called from now on. The rows are not touched.
    *
    * @param id of it
-   * @param label by custom "document#part"; "" removes it
-   * @throws NotFoundException if there is no such chunk
-   * @throws InvalidArgumentException if the label is too long, or more than a line
-   */
-  public void label(String id, String label) {
-    raw.setLabel(id, label);
-  }
-
-  /**
-   * What one tenant's chunk is called from now on.
-   *
-   * @param id of it
-   * @param label by custom "document#part"; "" removes it
-   * @param tenant as given to precompute
+   * @param options label, tags, and whose it must be
    * @throws NotFoundException if there is no such chunk, or it is another tenant's
+   * @throws InvalidArgumentException if a text is too long, or more than a line
    */
-  public void label(String id, String label, String tenant) {
-    raw.setLabelOf(id, tenant, label);
-  }
-
-  /**
-   * What tags a chunk has from now on.
-   *
-   * @param id of it
-   * @param tags words with one space between, such as "lang=en draft"; "" removes them
-   */
-  public void tags(String id, String tags) {
-    raw.setTags(id, tags);
-  }
-
-  /**
-   * What tags one tenant's chunk has from now on.
-   *
-   * @param id of it
-   * @param tags words with one space between, such as "lang=en draft"; "" removes them
-   * @param tenant as given to precompute
-   */
-  public void tags(String id, String tags, String tenant) {
-    raw.setTagsOf(id, tenant, tags);
+  public void setLabel(String id, LabelOptions options) {
+    raw.setLabel(id, options.raw);
   }
 
   private static List<ChunkInfo> chunks(RawChunks chunks) {
@@ -165,18 +121,18 @@ public final class Store implements AutoCloseable {
    * @throws NotFoundException if there is none
    */
   public void remove(String id) {
-    raw.remove(id);
+    remove(id, new TenantOptions());
   }
 
   /**
-   * Removes a chunk of one tenant.
+   * Removes a chunk.
    *
    * @param id of it
-   * @param tenant as given to precompute
+   * @param options whose it must be
    * @throws NotFoundException if there is none, or it is another tenant's
    */
-  public void remove(String id, String tenant) {
-    raw.removeOf(id, tenant);
+  public void remove(String id, TenantOptions options) {
+    raw.remove(id, options.raw);
   }
 
   /**
@@ -194,7 +150,7 @@ public final class Store implements AutoCloseable {
    * @param codec not DEFAULT
    * @return as it is now
    */
-  public CodecStat stat(Codec codec) {
+  public CodecStat codecStat(Codec codec) {
     return CodecStat.of(raw.codecStat(codec.code));
   }
 
@@ -231,20 +187,20 @@ public final class Store implements AutoCloseable {
    *
    * @param profile of the model
    */
-  public void useProfile(Profile profile) {
-    raw.useProfile(profile.raw);
+  public void setCodecProfile(Profile profile) {
+    raw.setCodecProfile(profile.raw);
   }
 
   /**
    * The chunks that coming prompts need: they are read ahead into memory, and are not evicted for others.
-   * A hint takes the place of the one before. Returns at once.
+   * A list takes the place of the one before. Returns at once.
    *
    * @param ids in the order of need; none lets all go
    */
-  public void hint(List<String> ids) {
+  public void prefetch(List<String> ids) {
     RawChunkIds list = ids(ids);
     try {
-      raw.hint(list);
+      raw.prefetch(list);
     } finally {
       list.delete();
     }
@@ -262,8 +218,8 @@ public final class Store implements AutoCloseable {
    * @param id of it
    * @param pinned false lets it go again
    */
-  public void pin(String id, boolean pinned) {
-    raw.pin(id, pinned);
+  public void setPinned(String id, boolean pinned) {
+    raw.setPinned(id, pinned);
   }
 
   /**
@@ -283,7 +239,7 @@ public final class Store implements AutoCloseable {
    * @param tenant as given to precompute
    * @param bytes 0: what the options of the store say
    */
-  public void tenantQuota(String tenant, long bytes) {
+  public void setTenantQuota(String tenant, long bytes) {
     raw.setTenantQuota(tenant, bytes);
   }
 
@@ -302,8 +258,8 @@ public final class Store implements AutoCloseable {
    * @param name of the tenant
    * @return as it is now
    */
-  public TenantUse tenant(String name) {
-    RawTenantUse use = raw.tenant(name);
+  public TenantUse tenantUsage(String name) {
+    RawTenantUse use = raw.tenantUsage(name);
     try {
       return new TenantUse(use.getNChunks(), use.getStoredBytes(), use.getQuotaBytes());
     } finally {
@@ -325,8 +281,8 @@ public final class Store implements AutoCloseable {
    *
    * @param directory of the new store
    */
-  public void copyTo(Path directory) {
-    raw.copyTo(directory.toString());
+  public void copy(Path directory) {
+    raw.copy(directory.toString());
   }
 
   /**
@@ -364,8 +320,8 @@ public final class Store implements AutoCloseable {
    * @throws IoException with their words
    * @throws InvalidArgumentException if the store has no remote tier; so do the following
    */
-  public void checkRemote() {
-    raw.checkRemote();
+  public void remoteCheck() {
+    raw.remoteCheck();
   }
 
   /**
@@ -374,8 +330,8 @@ public final class Store implements AutoCloseable {
    * @param options which; its progress is chunks
    * @return how many
    */
-  public long push(TransferOptions options) {
-    return options.call(new RawTransferOptions(options.raw), raw::push);
+  public long remotePush(TransferOptions options) {
+    return options.call(new RawTransferOptions(options.raw), raw::remotePush);
   }
 
   /**
@@ -384,8 +340,8 @@ public final class Store implements AutoCloseable {
    * @param options which; its progress is chunks
    * @return how many
    */
-  public long pull(TransferOptions options) {
-    return options.call(new RawTransferOptions(options.raw), raw::pull);
+  public long remotePull(TransferOptions options) {
+    return options.call(new RawTransferOptions(options.raw), raw::remotePull);
   }
 
   /**
@@ -402,11 +358,11 @@ public final class Store implements AutoCloseable {
    * @param options which; its progress is chunks
    * @return each, with its problem if it is damaged
    */
-  public List<RemoteChunk> verifyRemote(TransferOptions options) {
+  public List<RemoteChunk> remoteVerify(TransferOptions options) {
     return options.call(
         new RawTransferOptions(options.raw),
         call -> {
-          RawChunks chunks = raw.verifyRemote(call);
+          RawChunks chunks = raw.remoteVerify(call);
           try {
             List<RemoteChunk> list = new ArrayList<>();
             for (long i = 0; i < chunks.size(); ++i) {
@@ -430,8 +386,8 @@ public final class Store implements AutoCloseable {
    * @param id of it
    * @throws NotFoundException if there is none
    */
-  public void removeRemote(String id) {
-    raw.removeRemote(id);
+  public void remoteRemove(String id) {
+    raw.remoteRemove(id);
   }
 
   /**
@@ -474,8 +430,8 @@ public final class Store implements AutoCloseable {
    *
    * @return those of one name together
    */
-  public List<Figure> figures() {
-    RawMetrics metrics = raw.visitMetrics();
+  public List<Figure> listMetrics() {
+    RawMetrics metrics = raw.listMetrics();
     try {
       List<Figure> list = new ArrayList<>();
       for (long i = 0; i < metrics.size(); ++i) {

@@ -17,8 +17,8 @@ public final class Tokenizer {
    * @param options none: no BOS, special tokens are plain text
    * @return ids
    */
-  public int[] encode(String text, Tokenize... options) {
-    return encode(Text.bytes(text), options);
+  public int[] tokenize(String text, Tokenize... options) {
+    return tokenize(Text.bytes(text), options);
   }
 
   /**
@@ -28,7 +28,7 @@ public final class Tokenizer {
    * @param options as above
    * @return ids
    */
-  public int[] encode(byte[] text, Tokenize... options) {
+  public int[] tokenize(byte[] text, Tokenize... options) {
     return Views.ints(raw.tokenize(text, Tokenize.bits(options)));
   }
 
@@ -38,19 +38,19 @@ public final class Tokenizer {
    * @return one token, or none
    */
   public int[] bos() {
-    return encode("", Tokenize.BOS);
+    return tokenize("", Tokenize.BOS);
   }
 
   /**
-   * Text of tokens. A sequence of UTF-8 that they cut becomes U+FFFD: {@link #decodeBytes} keeps it.
+   * Text of tokens. A sequence of UTF-8 that they cut becomes U+FFFD: {@link #detokenizeBytes} keeps it.
    *
    * @param tokens ids
    * @param options none: control tokens give nothing
    * @return text
    * @throws InvalidArgumentException for an id outside the vocabulary
    */
-  public String decode(int[] tokens, Tokenize... options) {
-    return Text.of(decodeBytes(tokens, options));
+  public String detokenize(int[] tokens, Tokenize... options) {
+    return Text.of(detokenizeBytes(tokens, options));
   }
 
   /**
@@ -60,7 +60,7 @@ public final class Tokenizer {
    * @param options as above
    * @return text
    */
-  public String decode(IntBuffer tokens, Tokenize... options) {
+  public String detokenize(IntBuffer tokens, Tokenize... options) {
     return Text.of(raw.detokenize(Tokens.of(tokens), Tokenize.bits(options)));
   }
 
@@ -71,7 +71,7 @@ public final class Tokenizer {
    * @param options as above
    * @return UTF-8, possibly cut inside a sequence
    */
-  public byte[] decodeBytes(int[] tokens, Tokenize... options) {
+  public byte[] detokenizeBytes(int[] tokens, Tokenize... options) {
     return raw.detokenize(Tokens.of(tokens), Tokenize.bits(options));
   }
 }

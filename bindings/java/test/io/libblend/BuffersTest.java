@@ -30,9 +30,9 @@ public class BuffersTest extends Fixture {
 
   @Test
   public void positionAndLimitAreHonoured() {
-    int[] tokens = model.tokenizer().encode("the square anchor");
+    int[] tokens = model.tokenizer().tokenize("the square anchor");
     for (IntBuffer buffer : around(tokens)) {
-      assertEquals("the square anchor", model.tokenizer().decode(buffer));
+      assertEquals("the square anchor", model.tokenizer().detokenize(buffer));
       assertEquals(2, buffer.position());
       try (Fusion fusion =
           model.fuse(

@@ -87,17 +87,18 @@ public class CancelTest extends Fixture {
       assertThrows(CancelledException.class, () -> fusion.decode(token, cancel));
       assertThrows(CancelledException.class, () -> fusion.replace(1, 1, token, cancel));
       assertThrows(CancelledException.class, () -> fusion.erase(1, 1, cancel));
-      assertThrows(CancelledException.class, () -> fusion.save(store(), "", cancel));
+      assertThrows(CancelledException.class, () -> fusion.save(store(), new SaveOptions().cancel(cancel)));
       org.junit.Assert.assertArrayEquals(before, fusion.tokens());
       cancel.reset();
       fusion.replace(1, 1, token, cancel);
       fusion.erase(2, 1, cancel);
       assertEquals(before.length - 1, fusion.tokens().length);
       assertEquals(5, fusion.tokens()[1]);
-      String id = fusion.save(store(), "", cancel);
-      model.restore(store(), id, "", 0, cancel).close();
+      String id = fusion.save(store(), new SaveOptions().cancel(cancel));
+      model.restore(store(), id, new RestoreOptions().reserveTokens(0).cancel(cancel)).close();
       cancel.request();
-      assertThrows(CancelledException.class, () -> model.restore(store(), id, "", 0, cancel));
+      RestoreOptions restore = new RestoreOptions().reserveTokens(0).cancel(cancel);
+      assertThrows(CancelledException.class, () -> model.restore(store(), id, restore));
     }
     assertEquals("calls that are over are remembered", 0, cancel.running.size());
   }

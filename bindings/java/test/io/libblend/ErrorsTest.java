@@ -88,7 +88,7 @@ public class ErrorsTest extends Fixture {
             .headDim(32)
             .vocab(1536)
             .contextLength(1024);
-    try (Model another = Model.describe(context, description)) {
+    try (Model another = Model.createFromDescription(context, description)) {
       Prompt prompt = Prompt.builder().chunkId(chunk.id()).question(new int[] {5}).build();
       raises(
           MismatchException.class,
@@ -105,8 +105,8 @@ public class ErrorsTest extends Fixture {
     CalibrateOptions options =
         new CalibrateOptions().ratios(0.2).chunkPrefix().scoreTokens(2).correction(Correction.OFF);
     java.util.List<Prompt> samples = java.util.List.of(prompt(), prompt());
-    raises(IoException.class, () -> Profile.calibrate(model, samples, options, path("no/such/folder")));
-    Profile.calibrate(model, samples, options, file);
+    raises(IoException.class, () -> model.calibrate(samples, options, path("no/such/folder")));
+    model.calibrate(samples, options, file);
     byte[] bytes = Files.readAllBytes(file);
     bytes[bytes.length / 2] ^= 0x10;
     write(file, bytes);
@@ -141,7 +141,7 @@ public class ErrorsTest extends Fixture {
   public void nullIsRefusedBeforeTheLibrarySeesIt() {
     assertThrows(NullPointerException.class, () -> model.precompute(null, new int[] {1}));
     assertThrows(NullPointerException.class, () -> model.precompute(store(), (int[]) null));
-    assertThrows(NullPointerException.class, () -> model.tokenizer().encode((byte[]) null));
+    assertThrows(NullPointerException.class, () -> model.tokenizer().tokenize((byte[]) null));
     assertThrows(NullPointerException.class, () -> model.fuse(store(), null));
   }
 }

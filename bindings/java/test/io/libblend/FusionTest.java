@@ -71,7 +71,7 @@ public class FusionTest extends Fixture {
       tokens.forEachRemaining(token -> ids.add(token.id()));
       assertEquals(ids.size(), tokens.count());
       assertEquals(before + ids.size(), fusionRows(fusion));
-      assertEquals(text, model.tokenizer().decode(ids.stream().mapToInt(i -> i).toArray(), Tokenize.RAW));
+      assertEquals(text, model.tokenizer().detokenize(ids.stream().mapToInt(i -> i).toArray(), Tokenize.RAW));
     }
   }
 
@@ -169,7 +169,7 @@ public class FusionTest extends Fixture {
   public void decodeExtendEraseAndReplace() {
     try (Fusion fusion = fusion()) {
       int rows = fusionRows(fusion);
-      fusion.decode(model.tokenizer().encode(" square"));
+      fusion.decode(model.tokenizer().tokenize(" square"));
       assertTrue(fusionRows(fusion) > rows);
       int[] now = fusion.tokens();
       fusion.erase(1, 3);
@@ -251,11 +251,11 @@ public class FusionTest extends Fixture {
     String id;
     String text;
     try (Fusion fusion = fusion()) {
-      id = fusion.save(store(), "");
+      id = fusion.save(store(), new SaveOptions());
       text = fusion.generate(SHORT);
     }
     store().flush();
-    try (Fusion fusion = model.restore(store(), id, "", 64)) {
+    try (Fusion fusion = model.restore(store(), id, new RestoreOptions().reserveTokens(64))) {
       assertTrue(fusion.info().flags().contains(FusionFlag.RESTORED));
       assertEquals(text, fusion.generate(SHORT));
     }
@@ -348,6 +348,6 @@ public class FusionTest extends Fixture {
   public void textThatIsNotInTheBasicPlane() {
     Tokenizer tokenizer = model.tokenizer();
     String text = "na\u00efve \ud83d\ude00 \u0000 end";
-    assertEquals(text, tokenizer.decode(tokenizer.encode(text)));
+    assertEquals(text, tokenizer.detokenize(tokenizer.tokenize(text)));
   }
 }

@@ -34,7 +34,7 @@ public class LayerwiseTest extends Fixture {
 
   private static WeakReference<KvView> fetched(Layerwise layerwise, int layer) {
     KvView rows = new KvView(memory(2), memory(2), Dtype.F32);
-    layerwise.fetch(layer, rows);
+    layerwise.fetchKv(layer, rows);
     return new WeakReference<>(rows);
   }
 
@@ -62,11 +62,11 @@ public class LayerwiseTest extends Fixture {
     ModelDescription description = described("test/kept");
     Prompt prompt = Prompt.builder().question(new int[] {21, 22}).build();
     FuseOptions options = new FuseOptions().policy(Policy.FULL).onMiss(OnMiss.COMPUTE);
-    try (Model host = Model.describe(context, description);
+    try (Model host = Model.createFromDescription(context, description);
         Layerwise layerwise = Layerwise.create(host, null, prompt, options)) {
       String early =
           assertThrows(InvalidArgumentException.class, () -> layerwise.synchronize(0)).getMessage();
-      assertTrue(early, early.contains("Layerwise.fetch of layer 0"));
+      assertTrue(early, early.contains("Layerwise.fetchKv of layer 0"));
       assertFalse(early, early.contains("blend_"));
       WeakReference<KvView> rows = fetched(layerwise, 0);
       assertFalse("the library may write to it", isCollected(rows, 5));
@@ -78,13 +78,13 @@ public class LayerwiseTest extends Fixture {
   private WeakReference<KvView> fetchedOfTheModel(Layerwise layerwise, int rows, int layer) {
     int bytes = 4 * rows * model.info().nKvHeads() * model.info().headDim();
     KvView view = new KvView(ByteBuffer.allocateDirect(bytes), ByteBuffer.allocateDirect(bytes), Dtype.F32);
-    layerwise.fetch(layer, view);
+    layerwise.fetchKv(layer, view);
     return new WeakReference<>(view);
   }
 
   @Test
   public void aLayerwiseFuseKeepsWhatAProbeWritesToAgain() throws Exception {
-    int[] chunk = java.util.Arrays.copyOf(model.tokenizer().encode(PASSAGES.get(0)), 10);
+    int[] chunk = java.util.Arrays.copyOf(model.tokenizer().tokenize(PASSAGES.get(0)), 10);
     model.precompute(store(), chunk, new PrecomputeOptions());
     Prompt prompt = Prompt.builder().text(new int[] {99}).chunk(chunk).question(new int[] {5, 6}).build();
     FuseOptions options = new FuseOptions().policy(Policy.PROBE).onMiss(OnMiss.FAIL);
@@ -108,7 +108,7 @@ public class LayerwiseTest extends Fixture {
   @Test
   public void theQuestionChoosesFirst() {
     // The host's K, V and attention are made up: the question attends to rows 3 and 5, so those go on.
-    int[] chunk = java.util.Arrays.copyOf(model.tokenizer().encode(PASSAGES.get(0)), 10);
+    int[] chunk = java.util.Arrays.copyOf(model.tokenizer().tokenize(PASSAGES.get(0)), 10);
     model.precompute(store(), chunk, new PrecomputeOptions());
     Prompt prompt = Prompt.builder().text(new int[] {99}).chunk(chunk).question(new int[] {5, 6}).build();
     FuseOptions options = new FuseOptions().policy(Policy.PROBE).ratio(0.2).onMiss(OnMiss.FAIL);
@@ -120,7 +120,7 @@ public class LayerwiseTest extends Fixture {
       for (int l = 0; l < 2; ++l) {
         ByteBuffer k = ByteBuffer.allocateDirect(bytes);
         ByteBuffer v = ByteBuffer.allocateDirect(bytes);
-        layerwise.fetch(l, new KvView(k, v, Dtype.F32));
+        layerwise.fetchKv(l, new KvView(k, v, Dtype.F32));
         String early =
             assertThrows(InvalidArgumentException.class, () -> layerwise.probe(attention)).getMessage();
         assertTrue(early, early.contains("due now is Layerwise.synchronize"));
@@ -139,18 +139,18 @@ public class LayerwiseTest extends Fixture {
   @Test
   public void storedRowsArriveInTheHostsBuffers() {
     ModelDescription description = described("test/layerwise");
-    try (Model host = Model.describe(context, description);
+    try (Model host = Model.createFromDescription(context, description);
         Store store = Store.open(context, path("kv"), new Store.Options().kvDtype(Dtype.F32))) {
       int[] chunk = {11, 12, 13, 14};
       List<KvView> layers = new ArrayList<>();
       for (int l = 0; l < LAYERS; ++l) {
         layers.add(new KvView(filled(4, l + 1), filled(4, l + 10), Dtype.F32, true, 0, 0));
       }
-      String id = host.putKv(store, chunk, layers, 0, new PrecomputeOptions());
-      assertEquals(new Stored(id, true), host.find(store, chunk, new PrecomputeOptions()));
+      String id = host.putChunk(store, chunk, layers, 0, new PrecomputeOptions());
+      assertEquals(new Stored(id, true), host.findChunk(store, chunk, new PrecomputeOptions()));
       assertThrows(
           InvalidArgumentException.class,
-          () -> host.putKv(store, chunk, layers.subList(0, 1), 0, new PrecomputeOptions()));
+          () -> host.putChunk(store, chunk, layers.subList(0, 1), 0, new PrecomputeOptions()));
 
       Prompt prompt = Prompt.builder().chunk(chunk).question(new int[] {21, 22}).build();
       FuseOptions options = new FuseOptions().policy(Policy.REUSE).onMiss(OnMiss.FAIL);
@@ -159,7 +159,7 @@ public class LayerwiseTest extends Fixture {
         for (int l = 0; l < LAYERS; ++l) {
           ByteBuffer k = filled(6, -1);
           ByteBuffer v = filled(6, -1);
-          layerwise.fetch(l, new KvView(k, v, Dtype.F32, true, 0, 0));
+          layerwise.fetchKv(l, new KvView(k, v, Dtype.F32, true, 0, 0));
           int[] rows = layerwise.rows();
           layerwise.synchronize(l);
           for (int row = 0; row < 6; ++row) {
@@ -184,7 +184,7 @@ public class LayerwiseTest extends Fixture {
       try (Layerwise early = Layerwise.create(host, store, prompt, options)) {
         assertThrows(InvalidArgumentException.class, () -> early.commit(0));
         KvView small = new KvView(memory(2), memory(2), Dtype.F32);
-        assertThrows(InvalidArgumentException.class, () -> early.fetch(0, small));
+        assertThrows(InvalidArgumentException.class, () -> early.fetchKv(0, small));
       }
     }
   }

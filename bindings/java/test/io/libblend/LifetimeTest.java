@@ -80,7 +80,7 @@ public class LifetimeTest extends Fixture {
             () -> Model.open(own, MODEL),
             () -> Store.open(own, path("closed")),
             opened::info,
-            () -> tokenizer.encode("a"),
+            () -> tokenizer.tokenize("a"),
             () -> opened.fuse(null, tiny(), FULL),
             () -> model.fuse(store, prompt()),
             () -> opened.precompute(store, new int[] {1}),

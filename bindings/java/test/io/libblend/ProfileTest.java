@@ -28,7 +28,7 @@ public class ProfileTest extends Fixture {
             .minTop1(0)
             .onMeasurement(lines::add);
     List<Prompt> samples = List.of(prompt(), prompt());
-    assertTrue(Profile.calibrate(model, samples, options, file));
+    assertTrue(model.calibrate(samples, options, file));
     try (Profile profile = Profile.open(model, file)) {
       ProfileInfo info = profile.info();
       assertTrue(info.trusted());
@@ -38,11 +38,11 @@ public class ProfileTest extends Fixture {
       assertArrayEquals(model.tokenizer().bos(), profile.chunkPrefix());
       assertThrows(NotFoundException.class, () -> profile.drift(2));
       assertEquals(0, profile.layerSteps().length); // two prompts say nothing of them
-      store().useProfile(profile);
+      store().setCodecProfile(profile);
       Verdict verdict =
-          profile.verify(model, samples, new VerifyOptions().ratios(0.3).scoreTokens(2));
+          model.verify(profile, samples, new VerifyOptions().ratios(0.3).scoreTokens(2));
       assertTrue(verdict.trusted());
-      FuseOptions fuse = new FuseOptions().apply(profile);
+      FuseOptions fuse = new FuseOptions().profile(profile);
       profile.close(); // the options keep it open
       try (Fusion fusion = model.fuse(store(), prompt(), fuse)) {
         assertEquals(0.3, fusion.info().ratio(), 0);
@@ -69,7 +69,7 @@ public class ProfileTest extends Fixture {
         mine,
         assertThrows(
             IllegalStateException.class,
-            () -> Profile.calibrate(model, samples, options, path("not written"))));
+            () -> model.calibrate(samples, options, path("not written"))));
     assertFalse(Files.exists(path("not written")));
   }
 

@@ -73,19 +73,19 @@ public class RemoteTest extends Fixture {
     }
     try (Store first = open("first", "sesame", null);
         Store second = open("second", "sesame", null)) {
-      first.checkRemote();
-      assertEquals(1, first.push(new TransferOptions().ids(List.of(id))));
-      assertEquals(1, first.push(new TransferOptions()));
-      assertEquals(0, first.push(new TransferOptions()));
-      assertEquals(2, second.pull(new TransferOptions()));
+      first.remoteCheck();
+      assertEquals(1, first.remotePush(new TransferOptions().ids(List.of(id))));
+      assertEquals(1, first.remotePush(new TransferOptions()));
+      assertEquals(0, first.remotePush(new TransferOptions()));
+      assertEquals(2, second.remotePull(new TransferOptions()));
       assertEquals(2, second.list(true).size());
-      List<Store.RemoteChunk> found = second.verifyRemote(new TransferOptions());
+      List<Store.RemoteChunk> found = second.remoteVerify(new TransferOptions());
       assertEquals(2, found.size());
       assertTrue(found.stream().anyMatch(chunk -> id.equals(chunk.id())));
       assertNull(found.get(0).problem());
-      second.removeRemote(id);
-      assertEquals(1, first.verifyRemote(new TransferOptions()).size());
-      assertThrows(NotFoundException.class, () -> second.removeRemote(id));
+      second.remoteRemove(id);
+      assertEquals(1, first.remoteVerify(new TransferOptions()).size());
+      assertThrows(NotFoundException.class, () -> second.remoteRemove(id));
       IllegalStateException mine = new IllegalStateException("mine");
       TransferOptions failing =
           new TransferOptions()
@@ -93,23 +93,23 @@ public class RemoteTest extends Fixture {
                   (done, total) -> {
                     throw mine;
                   });
-      assertEquals(mine, assertThrows(IllegalStateException.class, () -> first.push(failing)));
+      assertEquals(mine, assertThrows(IllegalStateException.class, () -> first.remotePush(failing)));
     }
   }
 
   @Test
   public void secrets() {
     try (Store stranger = open("stranger", "guessed", null)) {
-      assertThrows(IoException.class, stranger::checkRemote);
+      assertThrows(IoException.class, stranger::remoteCheck);
     }
     try (Store sealed = open("sealed", "sesame", new byte[32]);
         Store plain = open("plain", "sesame", null)) {
       model.precompute(sealed, PASSAGES.get(0));
       sealed.flush();
-      assertEquals(1, sealed.verifyRemote(new TransferOptions()).size());
-      assertEquals(0, plain.pull(new TransferOptions()));
+      assertEquals(1, sealed.remoteVerify(new TransferOptions()).size());
+      assertEquals(0, plain.remotePull(new TransferOptions()));
     }
     assertThrows(InvalidArgumentException.class, () -> open("short", null, new byte[3]));
-    assertThrows(InvalidArgumentException.class, () -> store().checkRemote());
+    assertThrows(InvalidArgumentException.class, () -> store().remoteCheck());
   }
 }

@@ -17,12 +17,12 @@ import org.junit.Test;
 public class StoreTest extends Fixture {
   @Test
   public void putListStatRemove() {
-    int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
+    int[] tokens = model.tokenizer().tokenize(PASSAGES.get(0));
     Stored first = model.precompute(store(), tokens);
     assertFalse(first.existed());
     assertEquals(64, first.id().length());
     assertEquals(new Stored(first.id(), true), model.precompute(store(), tokens));
-    assertEquals(new Stored(first.id(), true), model.find(store(), tokens, new PrecomputeOptions()));
+    assertEquals(new Stored(first.id(), true), model.findChunk(store(), tokens, new PrecomputeOptions()));
 
     List<ChunkInfo> chunks = store().list(true);
     assertEquals(1, chunks.size());
@@ -34,7 +34,7 @@ public class StoreTest extends Fixture {
     assertTrue(Duration.between(chunk.created(), Instant.now()).toMinutes() < 60);
 
     assertEquals(1, store().stat().nChunks());
-    assertEquals(1, store().stat(Codec.NONE).nChunks());
+    assertEquals(1, store().codecStat(Codec.NONE).nChunks());
     store().remove(first.id());
     assertEquals(0, store().stat().nChunks());
     assertThrows(NotFoundException.class, () -> store().remove(first.id()));
@@ -42,7 +42,7 @@ public class StoreTest extends Fixture {
 
   @Test
   public void tenantsPrefixesAndCodecs() {
-    int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
+    int[] tokens = model.tokenizer().tokenize(PASSAGES.get(0));
     String plain = model.precompute(store(), tokens).id();
     String other = model.precompute(store(), tokens, new PrecomputeOptions().tenant("t\u00e4nant")).id();
     String after =
@@ -51,7 +51,7 @@ public class StoreTest extends Fixture {
     assertNotEquals(plain, after);
     model.precompute(
         store(), tokens, new PrecomputeOptions().tenant("8").codec(Codec.INT8));
-    assertEquals(1, store().stat(Codec.INT8).nChunks());
+    assertEquals(1, store().codecStat(Codec.INT8).nChunks());
     assertEquals(4, store().list(false).size());
   }
 
@@ -61,7 +61,7 @@ public class StoreTest extends Fixture {
     assertArrayEquals(model.tokenizer().bos(), head);
     assertEquals(0, Prompt.builder(model.tokenizer()).bos().build().head().length);
     List<CorpusChunk> chunks =
-        PASSAGES.stream().map(p -> new CorpusChunk(model.tokenizer().encode(p), "label", null)).toList();
+        PASSAGES.stream().map(p -> new CorpusChunk(model.tokenizer().tokenize(p), "label", null)).toList();
     AtomicInteger told = new AtomicInteger();
     CorpusOptions options =
         new CorpusOptions().chunkPrefix(head).contexts(1).progress((done, total) -> told.incrementAndGet());
@@ -91,22 +91,22 @@ public class StoreTest extends Fixture {
 
   @Test
   public void contextPassagesMakeAnotherRecord() {
-    int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
+    int[] tokens = model.tokenizer().tokenize(PASSAGES.get(0));
     PrecomputeOptions with =
         new PrecomputeOptions()
-            .context(model.tokenizer().encode(PASSAGES.get(1)))
-            .context(model.tokenizer().encode(PASSAGES.get(2)));
+            .context(model.tokenizer().tokenize(PASSAGES.get(1)))
+            .context(model.tokenizer().tokenize(PASSAGES.get(2)));
     String contextual = model.precompute(store(), tokens, with).id();
     assertNotEquals(model.precompute(store(), tokens).id(), contextual);
-    assertEquals(contextual, model.find(store(), tokens, with).id());
+    assertEquals(contextual, model.findChunk(store(), tokens, with).id());
   }
 
   @Test
   public void aChunkPrefixIsGivenNotGivenOrNothing() {
-    int[] second = model.tokenizer().encode(PASSAGES.get(1));
+    int[] second = model.tokenizer().tokenize(PASSAGES.get(1));
     int[] head = prompt().head();
-    String alone = model.find(store(), second, new PrecomputeOptions()).id();
-    String afterHead = model.find(store(), second, new PrecomputeOptions().chunkPrefix(head)).id();
+    String alone = model.findChunk(store(), second, new PrecomputeOptions()).id();
+    String afterHead = model.findChunk(store(), second, new PrecomputeOptions().chunkPrefix(head)).id();
     for (int[] given : new int[][] {null, head, {}}) {
       boolean nothing = given != null && given.length == 0;
       try (Fusion fusion = model.fuse(store(), prompt(), new FuseOptions().onMiss(OnMiss.PRECOMPUTE).chunkPrefix(given))) {
@@ -124,13 +124,13 @@ public class StoreTest extends Fixture {
 
   @Test
   public void chunksAreFoundByWhatTheyAreCalled() {
-    int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
+    int[] tokens = model.tokenizer().tokenize(PASSAGES.get(0));
     String first =
         model
             .precompute(store(), tokens, new PrecomputeOptions().label("a.md#1").tags("lang=en draft"))
             .id();
     model.precompute(
-        store(), model.tokenizer().encode(PASSAGES.get(1)), new PrecomputeOptions().label("a.md#2"));
+        store(), model.tokenizer().tokenize(PASSAGES.get(1)), new PrecomputeOptions().label("a.md#2"));
     String acme =
         model.precompute(store(), tokens, new PrecomputeOptions().label("a.md#1").tenant("acme")).id();
 
@@ -149,18 +149,21 @@ public class StoreTest extends Fixture {
     assertEquals(3, store().list(new FilterOptions().model(model8), false).size());
     assertEquals(0, store().list(new FilterOptions().unlabelled(true), false).size());
 
-    store().label(first, "Gr\u00f6\u00dfe.pdf#7");
-    store().tags(first, "");
+    store().setLabel(first, new LabelOptions().label("Gr\u00f6\u00dfe.pdf#7"));
+    store().setLabel(first, new LabelOptions().tags(""));
     chunk = store().list(new FilterOptions().label("Gr\u00f6\u00dfe.pdf"), false).get(0);
     assertEquals(first, chunk.id());
     assertEquals("", chunk.tags());
-    store().label(acme, "", "acme");
-    store().tags(acme, "x", "acme");
+    store().setLabel(acme, new LabelOptions().label("").tenant("acme"));
+    store().setLabel(acme, new LabelOptions().tags("x").tenant("acme"));
     assertEquals("x", store().list(new FilterOptions().unlabelled(true), false).get(0).tags());
-    assertThrows(NotFoundException.class, () -> store().label(acme, "mine", "evil"));
+    LabelOptions evil = new LabelOptions().label("mine").tenant("evil");
+    assertThrows(NotFoundException.class, () -> store().setLabel(acme, evil));
 
-    assertThrows(InvalidArgumentException.class, () -> store().label(first, "a\nb"));
-    assertThrows(InvalidArgumentException.class, () -> store().label(first, "a\0b"));
+    for (String wrong : List.of("a\nb", "a\0b")) {
+      LabelOptions label = new LabelOptions().label(wrong);
+      assertThrows(InvalidArgumentException.class, () -> store().setLabel(first, label));
+    }
     assertThrows(
         InvalidArgumentException.class,
         () -> store().list(new FilterOptions().model("model.gguf"), false));
@@ -173,31 +176,31 @@ public class StoreTest extends Fixture {
 
   @Test
   public void anotherTenantsChunkIsNotThere() {
-    int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
+    int[] tokens = model.tokenizer().tokenize(PASSAGES.get(0));
     String id = model.precompute(store(), tokens, new PrecomputeOptions().tenant("acme")).id();
     Prompt prompt = Prompt.builder(model.tokenizer()).chunkId(id).question("\nWho?").build();
     for (String tenant : new String[] {"", "evil"}) {
       assertThrows(
           NotFoundException.class,
           () -> model.fuse(store(), prompt, new FuseOptions().tenant(tenant)).close());
-      assertEquals(0, store().list(tenant, false).size());
-      assertThrows(NotFoundException.class, () -> store().remove(id, tenant));
+      assertEquals(0, store().list(new FilterOptions().tenant(tenant), false).size());
+      assertThrows(NotFoundException.class, () -> store().remove(id, new TenantOptions().tenant(tenant)));
     }
     String saved;
     try (Fusion fusion = model.fuse(store(), prompt, new FuseOptions().tenant("acme"))) {
-      saved = fusion.save(store(), "acme");
+      saved = fusion.save(store(), new SaveOptions().tenant("acme"));
     }
     store().flush();
-    assertThrows(NotFoundException.class, () -> model.restore(store(), saved, "", 0).close());
-    model.restore(store(), saved, "acme", 0).close();
-    assertEquals(2, store().list("acme", true).size());
-    store().remove(id, "acme");
-    store().remove(saved, "acme");
+    assertThrows(NotFoundException.class, () -> model.restore(store(), saved, new RestoreOptions().reserveTokens(0)).close());
+    model.restore(store(), saved, new RestoreOptions().tenant("acme").reserveTokens(0)).close();
+    assertEquals(2, store().list(new FilterOptions().tenant("acme"), true).size());
+    store().remove(id, new TenantOptions().tenant("acme"));
+    store().remove(saved, new TenantOptions().tenant("acme"));
   }
 
   @Test
   public void negativeCountsAreRefused() {
-    int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
+    int[] tokens = model.tokenizer().tokenize(PASSAGES.get(0));
     assertThrows(
         InvalidArgumentException.class,
         () -> model.precompute(store(), tokens, new PrecomputeOptions().threads(-1)));
@@ -232,31 +235,31 @@ public class StoreTest extends Fixture {
       assertEquals(1 << 22, store.stat().ramBudgetBytes());
       String kept = model.precompute(store, PASSAGES.get(0)).id();
       String lost = model.precompute(store, PASSAGES.get(1)).id();
-      store.pin(kept, true);
+      store.setPinned(kept, true);
       assertEquals(1, store.stat().pinnedChunks());
       assertThrows(FullException.class, () -> store.evict(0));
       assertEquals(List.of(kept), store.list(false).stream().map(ChunkInfo::id).toList());
       assertTrue(store.list(false).get(0).pinned());
-      assertThrows(NotFoundException.class, () -> store.pin(lost, true));
-      store.pin(kept, false);
+      assertThrows(NotFoundException.class, () -> store.setPinned(lost, true));
+      store.setPinned(kept, false);
       assertEquals(1, store.evict(0));
 
       PrecomputeOptions tenant = new PrecomputeOptions().tenant("t");
-      store.tenantQuota("t", 1 << 20);
-      model.precompute(store, model.tokenizer().encode(PASSAGES.get(0)), tenant);
-      Store.TenantUse use = store.tenant("t");
+      store.setTenantQuota("t", 1 << 20);
+      model.precompute(store, model.tokenizer().tokenize(PASSAGES.get(0)), tenant);
+      Store.TenantUse use = store.tenantUsage("t");
       assertEquals(1, use.nChunks());
       assertEquals(1 << 20, use.quotaBytes());
       assertTrue(use.storedBytes() > 0);
-      store.hint(List.of(kept, lost));
-      assertThrows(InvalidArgumentException.class, () -> store.hint(List.of("no id")));
-      store.hint(List.of());
+      store.prefetch(List.of(kept, lost));
+      assertThrows(InvalidArgumentException.class, () -> store.prefetch(List.of("no id")));
+      store.prefetch(List.of());
     }
   }
 
   @Test
   public void backgroundWritesAreAwaited() {
-    int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
+    int[] tokens = model.tokenizer().tokenize(PASSAGES.get(0));
     Stored stored = model.precompute(store(), tokens, new PrecomputeOptions().background(true));
     assertTrue(store().await(stored.id(), Duration.ofMinutes(1)));
     String none = "0".repeat(64);
@@ -278,7 +281,7 @@ public class StoreTest extends Fixture {
                 });
     assertEquals(
         mine, assertThrows(IllegalStateException.class, () -> store().exportTo(path("no"), failing)));
-    store().copyTo(path("copy"));
+    store().copy(path("copy"));
     try (Store other = Store.open(context, path("other"));
         Store copy = Store.open(context, path("copy"))) {
       assertEquals(1, other.importFrom(path("one"), new TransferOptions()));
@@ -296,7 +299,7 @@ public class StoreTest extends Fixture {
   @Test
   public void figuresForMetrics() {
     model.precompute(store(), PASSAGES.get(0));
-    List<Store.Figure> figures = store().figures();
+    List<Store.Figure> figures = store().listMetrics();
     assertTrue(figures.size() > 5);
     assertTrue(figures.stream().anyMatch(Store.Figure::counter));
     assertTrue(figures.stream().allMatch(f -> !f.name().isEmpty() && !f.help().isEmpty()));
