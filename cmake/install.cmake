@@ -21,6 +21,8 @@ if(TARGET blend_tls)
 endif()
 install(FILES ${BLEND_HEADERS} include/blend/blend.hpp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/blend COMPONENT development)
+install(FILES ${BLEND_CPP_HEADERS}
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/blend/cpp COMPONENT development)
 if(NOT BLEND_PACKAGE_DEB)  # Debian has the licence's text once, for all
   install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 endif()

@@ -27,6 +27,12 @@ function(blend_header_test name compiler standard source)
 endfunction()
 blend_header_test(header_c99 ${CMAKE_C_COMPILER} c99 abi/header_c.c)
 blend_header_test(header_cxx17 ${CMAKE_CXX_COMPILER} c++17 abi/header_hpp.cpp)
+# Each part of blend.hpp by itself.
+foreach(part ${BLEND_CPP_HEADERS})
+  get_filename_component(name ${part} NAME_WE)
+  add_test(NAME abi.header_cpp_${name} COMMAND ${CMAKE_CXX_COMPILER} -x c++ -std=c++17 ${strict} ${part})
+  set_tests_properties(abi.header_cpp_${name} PROPERTIES LABELS abi)
+endforeach()
 add_test(NAME abi.layout COMMAND ${Python3_EXECUTABLE} -B
          ${CMAKE_CURRENT_LIST_DIR}/abi/layout.py ${CMAKE_C_COMPILER} ${PROJECT_SOURCE_DIR}/include
          ${CMAKE_CURRENT_LIST_DIR}/abi/layout.txt)

@@ -1,0 +1,226 @@
+// Models: tokenizer, and chunks that are stored for them.
+#ifndef BLEND_CPP_MODEL_HPP
+#define BLEND_CPP_MODEL_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "blend/cpp/store.hpp"
+#include "blend/experimental.h"
+#include "blend/model.h"
+#include "blend/precompute.h"
+#include "blend/step.h"
+#include "blend/text.h"
+
+namespace blendpp {
+
+using CorpusRecordFn = std::function<bool(const blend_corpus_record& record)>;
+
+namespace detail {
+
+inline int32_t on_corpus_record(void* user, const blend_corpus_record* record) noexcept {
+  return static_cast<Guarded<CorpusRecordFn>*>(user)->call(*record);
+}
+
+}  // namespace detail
+
+using ModelInfo = detail::Sized<blend_model_info>;
+
+using ModelDescription = detail::Initialised<blend_model_description, blend_model_description_init>;
+// Built from pointers of the host; what they point at must outlive it.
+using KvView = detail::Sized<blend_kv_view>;
+
+struct ModelOptions : detail::Initialised<blend_model_options, blend_model_options_init> {
+  ProgressFn on_progress;
+};
+
+using TextOptions = detail::Initialised<blend_text_options, blend_text_options_init>;
+
+struct PrecomputeOptions
+    : detail::Initialised<blend_precompute_options, blend_precompute_options_init> {
+  ProgressFn on_progress;
+};
+
+struct CorpusOptions : detail::Initialised<blend_corpus_options, blend_corpus_options_init> {
+  ProgressFn on_progress;
+  CorpusRecordFn on_record;
+};
+
+// One text of a corpus.
+struct CorpusChunk {
+  Tokens tokens;
+  std::optional<std::string> label, tags;
+};
+
+struct Precomputed {
+  ChunkId id;
+  bool existed = false;  // it was in the store already: nothing was computed
+};
+
+// Weights, tokenizer and description of one model. Immutable, thread-safe.
+class Model {
+ public:
+  Model(const Context& ctx, const std::string& path, const ModelOptions& options = ModelOptions()) {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    const ModelOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    blend_model* raw = nullptr;
+    outcome.check(blend_model_open(&raw, ctx.get(), path.c_str(), &copy, outcome.out()));
+    handle_ = {raw, {ctx.events()}};
+  }
+  // A model that the host runs itself (blend_model_create_from_description): for
+  // put_chunk, find_chunk and Layerwise.
+  Model(const Context& ctx, const ModelDescription& description) {
+    detail::Outcome outcome;
+    blend_model* raw = nullptr;
+    outcome.check(
+        blend_model_create_from_description(&raw, ctx.get(), &description, outcome.out()));
+    handle_ = {raw, {ctx.events()}};
+  }
+  // The strings in it are valid while the model is open.
+  ModelInfo info() const { return detail::filled<ModelInfo>(&blend_model_get_info, get()); }
+  // `flags` are BLEND_TOKENIZE_*.
+  Tokens tokenize(std::string_view text, uint32_t flags = 0) const {
+    detail::Outcome outcome;
+    // One token a byte, BOS and the leading space: enough at the first try, nearly always.
+    Tokens tokens(text.size() + 2);
+    size_t n = 0;
+    int32_t code = blend_model_tokenize(get(), text.data(), text.size(), flags, tokens.data(),
+                                        tokens.size(), &n, outcome.out());
+    if (code == BLEND_E_BUFFER_TOO_SMALL) {
+      detail::Outcome again;
+      tokens.resize(n);
+      again.check(blend_model_tokenize(get(), text.data(), text.size(), flags, tokens.data(),
+                                       tokens.size(), &n, again.out()));
+      code = BLEND_OK;
+    }
+    outcome.check(code);
+    tokens.resize(n);
+    return tokens;
+  }
+  std::string detokenize(const Tokens& tokens, uint32_t flags = 0) const {
+    detail::Outcome outcome;
+    std::string text(tokens.size() * 8 + 16, '\0');
+    size_t n = 0;
+    int32_t code = blend_model_detokenize(get(), tokens.data(), tokens.size(), flags, text.data(),
+                                          text.size(), &n, outcome.out());
+    if (code == BLEND_E_BUFFER_TOO_SMALL) {
+      detail::Outcome again;
+      text.resize(n);
+      again.check(blend_model_detokenize(get(), tokens.data(), tokens.size(), flags, text.data(),
+                                         text.size(), &n, again.out()));
+      code = BLEND_OK;
+    }
+    outcome.check(code);
+    text.resize(n);
+    return text;
+  }
+  // Stores the chunks of a corpus so that they serve each other as context
+  // (blend_precompute_corpus). False: all of it was there.
+  bool precompute_corpus(const Store& store, const std::vector<CorpusChunk>& chunks,
+                         const CorpusOptions& options = CorpusOptions()) const {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    detail::Guarded<CorpusRecordFn> records{options.on_record, outcome};
+    CorpusOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    if (options.on_record) {
+      static_cast<blend_corpus_options&>(copy).on_record = &detail::on_corpus_record;
+      copy.record_user = &records;
+    }
+    std::vector<blend_corpus_chunk> list(chunks.size());
+    for (size_t i = 0; i < list.size(); ++i) {
+      const CorpusChunk& chunk = chunks[i];
+      list[i].struct_size = sizeof list[i];
+      list[i].tokens = chunk.tokens.data();
+      list[i].n_tokens = chunk.tokens.size();
+      list[i].label = chunk.label.has_value() ? chunk.label->c_str() : nullptr;
+      list[i].tags = chunk.tags.has_value() ? chunk.tags->c_str() : nullptr;
+    }
+    return outcome.check(blend_precompute_corpus(get(), store.get(), list.data(), list.size(),
+                                                 &copy, outcome.out())) != BLEND_EXISTS;
+  }
+  // Stores documents for prompts that are made of them as text (blend_precompute_texts). False: all
+  // of it was there.
+  bool precompute_texts(const Store& store, const std::vector<std::string>& documents,
+                        const TextOptions& texts = TextOptions(),
+                        const CorpusOptions& options = CorpusOptions()) const {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    detail::Guarded<CorpusRecordFn> records{options.on_record, outcome};
+    CorpusOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    if (options.on_record) {
+      static_cast<blend_corpus_options&>(copy).on_record = &detail::on_corpus_record;
+      copy.record_user = &records;
+    }
+    const std::vector<const char*> list = detail::c_strings(documents);
+    return outcome.check(blend_precompute_texts(get(), store.get(), list.data(), list.size(),
+                                                &texts, &copy, outcome.out())) != BLEND_EXISTS;
+  }
+  // Prefills one chunk and stores it; on disk when it returns.
+  Precomputed precompute(const Store& store, const Tokens& tokens,
+                         const PrecomputeOptions& options = PrecomputeOptions()) const {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    const PrecomputeOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    Precomputed result;
+    const int32_t code = outcome.check(blend_precompute(
+        get(), store.get(), tokens.data(), tokens.size(), &copy, &result.id, outcome.out()));
+    result.existed = code == BLEND_EXISTS;
+    return result;
+  }
+  // At most n check layers whose ratios fall and have the mean `ratio`: gradual filtering.
+  std::vector<blend_check_layer> default_check_layers(double ratio, uint32_t first_layer,
+                                                      size_t n) const {
+    detail::Outcome outcome;
+    std::vector<blend_check_layer> out(n);
+    outcome.check(
+        blend_model_default_check_layers(get(), ratio, first_layer, out.data(), &n, outcome.out()));
+    out.resize(n);
+    return out;
+  }
+  // Stores a chunk whose K and V the host computed: layers [n_layers], each the rows of `tokens` at
+  // the positions first_position, first_position + 1, ...
+  ChunkId put_chunk(const Store& store, const Tokens& tokens, const std::vector<KvView>& layers,
+                    uint32_t first_position,
+                    const PrecomputeOptions& options = PrecomputeOptions()) const {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    const PrecomputeOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    ChunkId id;
+    outcome.check(blend_chunk_put(get(), store.get(), tokens.data(), tokens.size(), layers.data(),
+                                  layers.size(), first_position, &copy, &id, outcome.out()));
+    return id;
+  }
+  // Whether the store holds a chunk; its id goes to *id, if wanted, either way.
+  bool find_chunk(const Store& store, const Tokens& tokens,
+                  const PrecomputeOptions& options = PrecomputeOptions(),
+                  ChunkId* id = nullptr) const {
+    detail::Outcome outcome;
+    const int32_t code = blend_chunk_find(get(), store.get(), tokens.data(), tokens.size(),
+                                          &options, id, outcome.out());
+    if (code == BLEND_E_NOT_FOUND) return false;
+    outcome.check(code);
+    return true;
+  }
+  const blend_model* get() const noexcept { return handle_.get(); }
+  const std::shared_ptr<const EventFn>& events() const noexcept {
+    return handle_.get_deleter().events;
+  }
+
+ private:
+  detail::Handle<blend_model, blend_model_close> handle_;
+};
+
+inline void Store::fidelity(const Model& model, const FidelityFn& fn,
+                            double agreement_target) const {
+  fidelity_of(model.get(), fn, agreement_target);
+}
+
+}  // namespace blendpp
+
+#endif
