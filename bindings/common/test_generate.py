@@ -56,6 +56,7 @@ class Option(unittest.TestCase):
         self.assertIn("salt: False: IoError instead of salt\n", self.made(python.LINES, "documentation"))
         self.assertIn("#: at once; default 3\nn_loaves", self.made(python.LINES, "fields"))
         sets = self.made(python.LINES, "set", "a")
+        self.assertIn('if a.name:\n    options.name = _enums.text(a.name, "name")\n', sets)
         self.assertIn("if not a.salt:\n    options.flags |= raw.BAKE_NO_SALT\n", sets)
         self.assertIn("if a.policy is not None:\n    options.policy = choice(_enums.Policy, a.policy)\n", sets)
 

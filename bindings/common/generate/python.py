@@ -58,13 +58,15 @@ def enums(meaning, _struct, _rest):
 
 def infos_file(meaning):
     lines = [f"# {MADE}", '"""What libblend tells of itself: plain, immutable."""', "",
-             "from dataclasses import dataclass", "from typing import Any, Tuple"]
+             "from dataclasses import dataclass", "from typing import Any, Tuple", "", "from . import _enums"]
     for struct, says in INFOS.items():
         name = type_name(struct)
         values = meaning.info(struct)
         lines += ["", "", "@dataclass(frozen=True)", f"class {name}:", f'    """{sentence(says)}"""', ""]
         for value in values:
             kind = {"std::string": "str", "double": "float", "float": "float", "bool": "bool"}.get(value.type, "int")
+            if value.kind in ("choice", "flags"):
+                kind = f"_enums.{value.enum.name}"
             lines += ["    " + line for line in comment(value.note)]
             lines.append(f"    {value.name}: {'Tuple[int, ...]' if value.kind == 'tokens' else kind}")
         lines += ["", "    @classmethod", f'    def _of(cls, raw: Any) -> "{name}":', "        return cls("]
@@ -72,6 +74,8 @@ def infos_file(meaning):
             got = f"raw.{value.name}"
             if value.kind == "tokens":
                 got = f"tuple({got}(i) for i in range(raw.n_{value.name}()))"
+            elif value.kind in ("choice", "flags"):
+                got = f"_enums.known(_enums.{value.enum.name}, {got})"
             lines.append(f"            {value.name}={got},")
         lines += ["        )"]
     return "\n".join(lines + [""])
@@ -156,8 +160,10 @@ def sets(meaning, struct, rest):
             test = f"not {name}" if value.inverted else name
             made += [f"if {test}:", f"    options.flags |= raw.{value.mask}"]
             continue
-        if value.kind in ("yes", "text"):
-            test, to = name, "1" if value.kind == "yes" else name
+        if value.kind == "yes":
+            test, to = name, "1"
+        elif value.kind == "text":
+            test, to = name, f'_enums.text({name}, "{argument(value)}")'
         elif value.kind == "choice":
             to = f"choice(_enums.{value.enum.name}, {name})"
         made += [f"if {test}:", f"    options.{value.member} = {to}"]

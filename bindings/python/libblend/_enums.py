@@ -17,6 +17,21 @@ RATIO_FIDELITY: float = raw.RATIO_FIDELITY
 E = TypeVar("E", bound=IntEnum)
 
 
+def known(kind: Type[E], number: int) -> E:
+    """A number of the library as a choice; the number itself, where a newer library has more of them."""
+    try:
+        return kind(number)
+    except ValueError:
+        return number  # type: ignore[return-value]
+
+
+def text(value: str, name: str) -> str:
+    """The option `name`, which must be a text."""
+    if not isinstance(value, (str, bytes)):
+        raise TypeError(f"{name} is a str, not {type(value).__name__}")
+    return value
+
+
 def choice(kind: Type[E], value: Union[E, int, str]) -> int:
     """The number of a choice; ValueError names those there are."""
     if isinstance(value, str):

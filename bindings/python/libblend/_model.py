@@ -33,6 +33,15 @@ def _samples(prompts: Iterable[Prompt]) -> Any:
     return samples
 
 
+def _messages(messages: "Iterable[Mapping[str, str]]") -> List[Tuple[str, str]]:
+    """(role, content) of each."""
+    given: List[Any] = [messages] if isinstance(messages, str) else list(messages)
+    for message in given:
+        if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
+            raise TypeError('messages are a list of {"role": ..., "content": ...}, and this is ' + repr(message)[:80])
+    return [(message["role"], message["content"]) for message in given]
+
+
 class Stored(NamedTuple):
     """A chunk that was stored or looked up."""
 
@@ -251,8 +260,8 @@ class Model(ModelBase):
     def _chat(messages: "Iterable[Mapping[str, str]]",
               documents: "Iterable[Union[str, Mapping[str, str]]]") -> Any:
         chat = raw.Chat()
-        for message in messages:
-            chat.add_message(message["role"], message["content"])
+        for role, content in _messages(messages):
+            chat.add_message(role, content)
         for document in documents:
             if isinstance(document, str):
                 chat.add_document(document, "")
@@ -299,8 +308,8 @@ class Model(ModelBase):
         options = raw.TextOptions()
         # blend:set text_options but tenant question_template plain special
         texts = self._texts(documents)
-        for message in messages:
-            texts.add_message(message["role"], message["content"])
+        for role, content in _messages(messages):
+            texts.add_message(role, content)
         return self._fuse_texts(raw.Fusion.fuse_messages, store, texts, options, FuseArguments(**fuse))
 
     def _fuse_texts(self, call: Any, store: Optional[Store], texts: Any, options: Any,

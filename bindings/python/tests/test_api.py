@@ -25,6 +25,7 @@ class MainJob(Case):
         self.assertEqual(full.generate(8).text().strip(), ANSWER)
         self.assertEqual(full.info.n_rows_reused, 0)
         self.assertEqual(fused.info.policy, libblend.Policy.ATTENTION)  # what "auto" takes
+        self.assertIn("policy=<Policy.ATTENTION", repr(fused.info))
         self.assertGreater(fused.info.n_rows_selected, 0)
 
     def test_ratio_one_is_full_prefill(self):

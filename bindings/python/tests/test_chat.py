@@ -67,8 +67,11 @@ class Chat(Case):
             self.model.chat(MESSAGES, template_source="{{ lipsum() }}")
         with self.assertRaisesRegex(libblend.InvalidArgumentError, "no way"):
             self.model.chat(MESSAGES, template_source="{{ raise_exception('no way') }}")
-        with self.assertRaises(KeyError):
-            self.model.chat([{"role": "user"}], template_source=TEMPLATE)
+        for wrong in ("hello", ["hello"], [{"role": "user"}]):
+            with self.assertRaisesRegex(TypeError, 'messages are a list of .*"role".*and this is '):
+                self.model.chat(wrong, template_source=TEMPLATE)
+            with self.assertRaisesRegex(TypeError, "messages are a list of"):
+                self.model.fuse_messages(None, wrong)
         for name in ("messages", "documents", "bos_token", "eos_token"):
             with self.assertRaisesRegex(libblend.InvalidArgumentError, name):
                 self.model.chat(MESSAGES, template_source=TEMPLATE, variables=json.dumps({name: "x"}))

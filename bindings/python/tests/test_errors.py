@@ -262,6 +262,12 @@ class Callbacks(Case):
         with self.assertRaises(libblend.InvalidArgumentError):
             self.fuse(policy="callback", score=nan)
 
+    def test_a_text_that_is_none_is_named(self):
+        with self.assertRaisesRegex(TypeError, "^tags is a str, not list$"):
+            self.model.precompute(self.store, [5, 6], tags=["a"])
+        with self.assertRaisesRegex(TypeError, "^system is a str, not int$"):
+            self.model.fuse_texts(None, ["a"], "b", system=1)
+
     def test_a_layerwise_fuse_has_its_own(self):
         host = libblend.Model.create_from_description(self.ctx, name="p", n_layers=2, n_heads=1, n_kv_heads=1,
                                        head_dim=2, n_vocab=9, context_length=9)
