@@ -31,3 +31,31 @@ endif()
 if(TARGET blend_go)
   blend_smallest(go ${PROJECT_BINARY_DIR}/bindings/go/smallest)
 endif()
+
+# The same from an installed prefix: the package, the jar and the module that `cmake --install` gives, on the
+# examples' model and on the real one.
+function(blend_smallest_installed language tool)
+  foreach(name install.smallest_${language} install.smallest_${language}_real)
+    set(model ${PROJECT_SOURCE_DIR}/examples/models/blend-qa.gguf)
+    if(name MATCHES "_real$")
+      set(model ${smallest_real})
+    endif()
+    add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E env ${ARGN}
+             ${CMAKE_CURRENT_LIST_DIR}/install/bindings_test.sh ${language} ${CMAKE_COMMAND} ${PROJECT_BINARY_DIR}
+             ${PROJECT_SOURCE_DIR}/examples ${tool} ${model})
+    set_tests_properties(${name} PROPERTIES LABELS "install;bindings;${language}" TIMEOUT 300 SKIP_RETURN_CODE 77)
+  endforeach()
+endfunction()
+if(NOT BLEND_SANITIZE AND BLEND_BUILD_TOOLS)
+  if(TARGET blend_python_raw AND NOT BLEND_BINDINGS_SANITIZE)
+    blend_smallest_installed(python ${BLEND_PYTHON})
+  endif()
+  if(TARGET blend_java)
+    get_target_property(smallest_javac blend_java JAVAC)
+    blend_smallest_installed(java ${smallest_javac})
+  endif()
+  if(TARGET blend_go)
+    blend_smallest_installed(go ${BLEND_GO} GOCACHE=${CMAKE_BINARY_DIR}/go-cache GOPATH=${CMAKE_BINARY_DIR}/go-path
+      GOTOOLCHAIN=local GOPROXY=off GOFLAGS=-trimpath GOWORK=off CGO_ENABLED=1 "CGO_CXXFLAGS=-g0 -O1")
+  endif()
+endif()
