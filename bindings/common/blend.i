@@ -16,7 +16,6 @@
 %feature("director") blend_shim::Listener;
 
 %newobject blend_shim::Context::create;
-%newobject blend_shim::Context::create_with_events;
 %newobject blend_shim::Store::open;
 %newobject blend_shim::Store::none;
 %newobject blend_shim::Model::open;

@@ -75,6 +75,21 @@ def exceptions(text):
     return {row[0]: dict(zip(LANGUAGES, row[1:4])) for row in rows}
 
 
+# What the shim has besides: arrays of an info, and a store that is none, since Go has no null for one.
+SHIM_ONLY = {"Profile.chunk_prefix", "Profile.layer_steps", "Store.none"}
+
+
+def shim():
+    """{class: its functions} of those that are handles, as SWIG sees them."""
+    text = "\n".join(path.read_text() for path in sorted((HERE / "shim").glob("*.h")))
+    text = re.sub(r"//[^\n]*", "", text)
+    found = {}
+    for kind, body in re.findall(r"^class (\w+)[^;{]*\{\n(.*?)^\};", text, re.S | re.M):
+        body = re.sub(r"#ifndef SWIG.*?#(?:endif|else)", "", body, flags=re.S)
+        found[kind] = set(re.findall(r"[ *](\w+)\([^;{]*\)\s*(?:const )?noexcept", body))
+    return found
+
+
 class Sources:
     """What is public in the sources of the languages."""
 
@@ -127,6 +142,18 @@ class Methods(unittest.TestCase):
             with self.subTest(function=function):
                 self.assertIn(function, functions)
                 self.assertNotEqual(names, rule(function, functions[function], self.handles))
+
+    def test_the_shim_is_no_fatter(self):
+        names = {name for function, of in self.functions
+                 for name in (self.exceptions.get(function) or rule(function, of, self.handles)).values()}
+        stems = {name.rpartition(".")[2] for name in names} | {"create", "open"}
+        for kind, functions in shim().items():
+            if kind not in {class_of(handle) for handle in self.handles} - {"Chat"}:
+                continue
+            for name in functions:
+                with self.subTest(name=f"{kind}.{name}"):
+                    self.assertTrue(f"{kind}.{name}" in SHIM_ONLY or stems & {name, name + "s"},
+                                    "no C function has it: it repeats another, or belongs into the facades")
 
     def test_the_rule(self):
         header = """BLEND_API int32_t blend_store_set_label(const blend_store *store, const char *label);

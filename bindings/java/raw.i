@@ -13,6 +13,7 @@
 %include "typemaps.i"
 %include "lifetime.i"
 
+%copyctor blend_shim::ContextOptions;
 %copyctor blend_shim::ModelOptions;
 %copyctor blend_shim::PrecomputeOptions;
 %copyctor blend_shim::CorpusOptions;

@@ -21,7 +21,6 @@
 
 %nothreadallow;
 %threadallow blend_shim::Context::create;
-%threadallow blend_shim::Context::create_with_events;
 %threadallow blend_shim::Context::close;
 %threadallow blend_shim::Context::~Context;
 %threadallow blend_shim::Events::next;

@@ -152,7 +152,7 @@ class Blend:
         options.chunk_prefix, options.n_chunk_prefix = tokens_array(prefix), len(prefix)
         return options
 
-    def find(self, model, store, tokens, prefix):
+    def find_chunk(self, model, store, tokens, prefix):
         try:
             self.call("blend_chunk_find", model, store, tokens_array(tokens),
                       c.c_size_t(len(tokens)), c.byref(self.precompute_options(prefix)), None)
@@ -162,7 +162,7 @@ class Blend:
             return False
         return True
 
-    def put_kv(self, model, store, tokens, prefix, layers):
+    def put_chunk(self, model, store, tokens, prefix, layers):
         """layers: (K, V) of the rows of `tokens`, prefilled after `prefix`, K rotated."""
         views = (KvView * len(layers))(*(self.view(k, v) for k, v in layers))
         self.call("blend_chunk_put", model, store, tokens_array(tokens), c.c_size_t(len(tokens)),
@@ -195,7 +195,7 @@ class Blend:
 
 
 class Layerwise:
-    """blend_layerwise: call fetch, synchronize, select and commit for layer 0, 1, ..."""
+    """blend_layerwise: call fetch_kv, synchronize, select and commit for layer 0, 1, ..."""
 
     def __init__(self, blend, model, store, segments, ratio, chunk_prefix):
         self.blend = blend
@@ -215,7 +215,7 @@ class Layerwise:
     def selected(self):
         return self.blend.array("blend_layerwise_get_selected", self.handle, c.c_uint32)
 
-    def fetch(self, layer, k, v):
+    def fetch_kv(self, layer, k, v):
         self.blend.call("blend_layerwise_fetch_kv", self.handle, c.c_uint32(layer),
                         c.byref(self.blend.view(k, v)))
 

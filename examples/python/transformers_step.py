@@ -66,7 +66,7 @@ class FusedCache(Cache):
         self.layerwise = layerwise
         self.kv = [(torch.zeros(shape), torch.zeros(shape)) for _ in range(config.num_hidden_layers)]
         for layer, (k, v) in enumerate(self.kv):  # the memory is there: load as far ahead as it goes
-            layerwise.fetch(layer, k, v)
+            layerwise.fetch_kv(layer, k, v)
         self.rows = torch.tensor(layerwise.rows())  # computed at this layer
         self.kept = self.rows  # those of them that go on after it
 
@@ -119,11 +119,11 @@ def greedy(model, logits, past, eos, n_tokens):
 
 def store_chunk(blend, described, store, model, tokens, prefix):
     """Prefills one chunk by itself, after the chunk prefix, unless it is stored already."""
-    if blend.find(described, store, tokens, prefix):
+    if blend.find_chunk(described, store, tokens, prefix):
         return False
     past = model(torch.tensor([prefix + tokens]), use_cache=True).past_key_values
     layers = [(l.keys[:, :, len(prefix):], l.values[:, :, len(prefix):]) for l in past.layers]
-    blend.put_kv(described, store, tokens, prefix, layers)
+    blend.put_chunk(described, store, tokens, prefix, layers)
     return True
 
 

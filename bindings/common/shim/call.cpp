@@ -115,30 +115,19 @@ uint64_t Events::n_dropped() const noexcept {
 Context::Context(std::shared_ptr<Slot<blendpp::Context>> slot) noexcept : slot_(std::move(slot)) {}
 Context::~Context() = default;
 
-namespace {
-
-std::shared_ptr<Slot<blendpp::Context>> make_context(const ContextOptions& s,
-                                                     const Events* events) {
-  blendpp::ContextOptions c;
-  give(c, s);
-  if (events != nullptr && events->queue()) {
-    auto sender = std::make_shared<Sender>();
-    sender->queue = events->queue();
-    c.events = [sender](int32_t code, const char* message) { sender->send(code, message); };
-  }
-  return make_slot("context", std::make_shared<blendpp::Context>(c));
-}
-
-}  // namespace
-
 ContextOptions::ContextOptions() noexcept { show(*this, blendpp::ContextOptions()); }
 
 Context* Context::create(const ContextOptions& options, Outcome& out) noexcept {
-  return guarded(out, [&] { return new Context(make_context(options, nullptr)); });
-}
-Context* Context::create_with_events(const ContextOptions& options, const Events& events,
-                                     Outcome& out) noexcept {
-  return guarded(out, [&] { return new Context(make_context(options, &events)); });
+  return guarded(out, [&] {
+    blendpp::ContextOptions c;
+    give(c, options);
+    if (options.events_) {
+      auto sender = std::make_shared<Sender>();
+      sender->queue = options.events_;
+      c.events = [sender](int32_t code, const char* message) { sender->send(code, message); };
+    }
+    return new Context(make_slot("context", std::make_shared<blendpp::Context>(c)));
+  });
 }
 std::string Context::backend(Outcome& out) const noexcept {
   return guarded(out, [&] { return std::string(slot_->get()->backend()); });

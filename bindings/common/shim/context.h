@@ -18,6 +18,11 @@ class Slot;
 struct ContextOptions {
   ContextOptions() noexcept;
   BLEND_CTX_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
+  // `events` receives the events of the context, its models and its stores.
+  void set_events(const Events& events) noexcept { events_ = events.queue(); }
+#ifndef SWIG
+  std::shared_ptr<Events::Queue> events_;
+#endif
 };
 
 // Every function may be called on any thread at any time, close() included: running calls are
@@ -26,9 +31,6 @@ class Context {
  public:
   // Null on failure.
   static Context* create(const ContextOptions& options, Outcome& out) noexcept;
-  // The same, and `events` receives the events of the context, its models and its stores.
-  static Context* create_with_events(const ContextOptions& options, const Events& events,
-                                     Outcome& out) noexcept;
   ~Context();
   std::string backend(Outcome& out) const noexcept;
   void close() noexcept;

@@ -135,11 +135,11 @@ Measurement Profile::measurement(size_t index, Outcome& out) const noexcept {
   });
 }
 
-double Profile::drift_k(uint32_t layer, Outcome& out) const noexcept {
-  return guarded(out, [&] { return slot_->get()->drift(layer).first; });
-}
-double Profile::drift_v(uint32_t layer, Outcome& out) const noexcept {
-  return guarded(out, [&] { return slot_->get()->drift(layer).second; });
+Drift Profile::drift(uint32_t layer, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    const auto [k, v] = slot_->get()->drift(layer);
+    return Drift{k, v};
+  });
 }
 void Profile::close() noexcept { slot_->take(); }
 

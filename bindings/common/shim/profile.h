@@ -49,6 +49,12 @@ struct Verdict {
   BLEND_VERDICT_FIELDS(BLEND_SHIM_DECLARE)
 };
 
+// Shares of the squared drift of K and of V that the map of a layer took away.
+struct Drift {
+  double k = 0;
+  double v = 0;
+};
+
 // The profile that calibration made of one model. Every function may be called on any thread at any
 // time; options that were given it keep it open.
 class Profile {
@@ -67,9 +73,7 @@ class Profile {
   View chunk_prefix(Outcome& out) const noexcept;
   View layer_steps(Outcome& out) const noexcept;  // none: all layers alike
   Measurement measurement(size_t index, Outcome& out) const noexcept;
-  // Share of the squared drift that the map of `layer` took away: of K, of V. NOT_FOUND: no map.
-  double drift_k(uint32_t layer, Outcome& out) const noexcept;
-  double drift_v(uint32_t layer, Outcome& out) const noexcept;
+  Drift drift(uint32_t layer, Outcome& out) const noexcept;  // NOT_FOUND: the layer has no map
   void close() noexcept;
 #ifndef SWIG
   const Slot<blendpp::Profile>& slot() const noexcept { return *slot_; }

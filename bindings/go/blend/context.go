@@ -37,12 +37,11 @@ func NewContext(options *ContextOptions) (*Context, error) {
 	c := &Context{}
 	var told raw.Events
 	err := simple(func(out raw.Outcome) {
-		if o.OnEvent == nil {
-			c.raw = raw.ContextCreate(r, out)
-			return
+		if o.OnEvent != nil {
+			told = raw.NewEvents()
+			r.Set_events(told)
 		}
-		told = raw.NewEvents()
-		c.raw = raw.ContextCreate_with_events(r, told, out)
+		c.raw = raw.ContextCreate(r, out)
 	})
 	if err != nil {
 		if told != nil {

@@ -130,10 +130,11 @@ func (p *Profile) Measurements() (lines []Measurement, err error) {
 // Drift gives the shares of the squared drift of K and of V at a layer that its map took away where
 // it was fitted. ErrNotFound: the layer has no map.
 func (p *Profile) Drift(layer int) (k, v float64, err error) {
-	err = p.call(func(r raw.Profile, out raw.Outcome) { k = r.Drift_k(count(layer), out) })
-	if err == nil {
-		err = p.call(func(r raw.Profile, out raw.Outcome) { v = r.Drift_v(count(layer), out) })
-	}
+	err = p.call(func(r raw.Profile, out raw.Outcome) {
+		shares := r.Drift(count(layer), out)
+		defer raw.DeleteDrift(shares)
+		k, v = shares.GetK(), shares.GetV()
+	})
 	return k, v, err
 }
 

@@ -66,11 +66,12 @@ class Context(Closable):
                  ) -> None:
         options = raw.ContextOptions()
         # blend:set ctx_options
-        if on_event is None:
-            self._raw = raw.Context.create(options)
-            return
         events = raw.Events()
-        self._raw = raw.Context.create_with_events(options, events)
+        if on_event is not None:
+            options.set_events(events)
+        self._raw = raw.Context.create(options)
+        if on_event is None:
+            return
         thread = threading.Thread(target=_tell, args=(events, on_event), name="libblend events",
                                   daemon=True)
         thread.start()

@@ -50,7 +50,8 @@ class Profile(Closable):
     def drift(self, layer: int) -> Tuple[float, float]:
         """Shares of the squared drift of K and of V at `layer` that its map took away. Raises
         NotFoundError for a layer without a map."""
-        return self._raw.drift_k(layer), self._raw.drift_v(layer)
+        shares = self._raw.drift(layer)
+        return shares.k, shares.v
 
 
 class Machine(Closable):

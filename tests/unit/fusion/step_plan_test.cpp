@@ -196,7 +196,7 @@ TEST_F(StepPlanTest, EveryCallHasItsTurn) {
   }
   EXPECT_EQ(plan->rows(), RowList{kRows - 1}) << "behind the last layer";
   refused(plan->fetch(n_layers_, target()), "blend_layerwise_close");
-  refused(plan->restart(), "create another plan");
+  refused(plan->restart(), "create another layerwise fuse");
 }
 
 TEST_F(StepPlanTest, ARestartForgetsWhatWasChosen) {

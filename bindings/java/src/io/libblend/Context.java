@@ -32,9 +32,15 @@ public final class Context implements AutoCloseable {
       return new Context(RawContext.create(options.raw));
     }
     RawEvents events = new RawEvents();
-    RawContext raw = RawContext.createWithEvents(options.raw, events);
-    EventPump.start(events, options.onEvent);
-    return new Context(raw);
+    RawContextOptions telling = new RawContextOptions(options.raw);
+    try {
+      telling.setEvents(events);
+      Context made = new Context(RawContext.create(telling));
+      EventPump.start(events, options.onEvent);
+      return made;
+    } finally {
+      telling.delete();
+    }
   }
 
   /**

@@ -96,7 +96,12 @@ public final class Profile implements AutoCloseable {
    * @throws NotFoundException for a layer without a map
    */
   public Drift drift(int layer) {
-    return new Drift(raw.driftK(layer), raw.driftV(layer));
+    RawDrift shares = raw.drift(layer);
+    try {
+      return new Drift(shares.getK(), shares.getV());
+    } finally {
+      shares.delete();
+    }
   }
 
   @Override
