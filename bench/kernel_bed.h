@@ -31,9 +31,10 @@ struct Bed {
     cache = must(backend->make_kv_cache(config, kSlots));
     kv = tensor(kSlots, 2 * kKvDim);
     stored.resize(size_t{kSlots} * kKvDim * 2 * 2);
-    must(backend->encode_kv(kv, DType::f16, stored.data(), stored.data() + stored.size() / 2));
+    must(backend->fusion().encode_kv(kv, DType::f16, stored.data(),
+                                     stored.data() + stored.size() / 2));
     run = {stored.data(), stored.data() + stored.size() / 2, DType::f16, kSlots, 0};
-    must(backend->place(*cache, 0, *rope, {&run, 1}, nullptr, nullptr));
+    must(backend->fusion().scatter(*cache, 0, *rope, {&run, 1}, nullptr, nullptr));
   }
 
   Tensor tensor(int64_t rows, int64_t cols) {

@@ -101,7 +101,7 @@ void mapped_matmul(benchmark::State& state) {
   }
   const TensorView view{
       "w", dtype, {kFf, kModel}, reinterpret_cast<const std::byte*>(bytes.data()), blocks};
-  const auto w = must(bed.backend->load_matrix_as(WeightForm::mapped, std::array{&view}));
+  const auto w = must(bed.backend->load_matrix(std::array{&view}, WeightForm::mapped));
   const Tensor x = bed.tensor(rows, kModel), y = bed.tensor(rows, kFf);
   for (auto _ : state) must(bed.backend->matmul(*w, x, y, false));
   state.SetLabel(blocks == BlockType::none ? dtype_name(dtype) : block_type_name(blocks));
@@ -126,7 +126,7 @@ void top_k(benchmark::State& state) {
   Bed bed(1);
   std::vector<uint32_t> out(kSlots * 15 / 100);
   const std::span<const float> scores(static_cast<const float*>(bed.kv.data), kSlots);
-  for (auto _ : state) must(bed.backend->top_k(scores, out.size(), out.data()));
+  for (auto _ : state) must(bed.backend->fusion().top_k(scores, out.size(), out.data()));
 }
 BENCHMARK(top_k)->UseRealTime();
 

@@ -56,7 +56,7 @@ constexpr double kKvElements = 2.0 * kSlots * kKvDim;  // of a layer
 void place(benchmark::State& state) {
   Bed bed(static_cast<uint32_t>(state.range(0)));
   for (auto _ : state)
-    must(bed.backend->place(*bed.cache, 0, *bed.rope, {&bed.run, 1}, nullptr, nullptr));
+    must(bed.backend->fusion().scatter(*bed.cache, 0, *bed.rope, {&bed.run, 1}, nullptr, nullptr));
   move_rate(state, *bed.pool, kKvElements * (2 + 4), kKvElements * (2 + 4));
 }
 BENCHMARK(place)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
@@ -67,7 +67,8 @@ void place_corrected(benchmark::State& state) {
   std::iota(rows.begin(), rows.end(), 0u);
   const Correction correction{bed.kv, rows.data()};
   for (auto _ : state)
-    must(bed.backend->place(*bed.cache, 0, *bed.rope, {&bed.run, 1}, nullptr, &correction));
+    must(bed.backend->fusion().scatter(*bed.cache, 0, *bed.rope, {&bed.run, 1}, nullptr,
+                                       &correction));
   move_rate(state, *bed.pool, kKvElements * (2 + 4 + 4), kKvElements * (2 + 4 + 4));
 }
 BENCHMARK(place_corrected)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
@@ -92,7 +93,7 @@ void encode_kv(benchmark::State& state) {
   const auto type = static_cast<DType>(state.range(1));
   std::byte* const k = bed.stored.data();
   for (auto _ : state) {
-    must(bed.backend->encode_kv(bed.kv, type, k, k + bed.stored.size() / 2));
+    must(bed.backend->fusion().encode_kv(bed.kv, type, k, k + bed.stored.size() / 2));
   }
   move_rate(state, *bed.pool, kKvElements * (4 + 2), kKvElements * (4 + 2));
 }
@@ -102,7 +103,7 @@ void deviation(benchmark::State& state) {
   Bed bed(static_cast<uint32_t>(state.range(0)));
   std::vector<float> out(kSlots);
   for (auto _ : state) {
-    must(bed.backend->deviation(bed.kv, {&bed.run, 1}, DeviationRule{}, out.data()));
+    must(bed.backend->fusion().deviation(bed.kv, {&bed.run, 1}, DeviationRule{}, out.data()));
   }
   move_rate(state, *bed.pool, kKvElements / 2 * (4 + 2), kKvElements * (4 + 2));
 }
@@ -111,7 +112,7 @@ BENCHMARK(deviation)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
 void drift_inputs(benchmark::State& state) {
   Bed bed(static_cast<uint32_t>(state.range(0)));
   const Tensor out = bed.tensor(kSlots, 2 * kKvDim);
-  for (auto _ : state) must(bed.backend->drift_inputs(bed.kv, {&bed.run, 1}, {}, out));
+  for (auto _ : state) must(bed.backend->fusion().drift_inputs(bed.kv, {&bed.run, 1}, {}, out));
   move_rate(state, *bed.pool, kKvElements * (4 + 2 + 4), kKvElements * (4 + 2 + 4));
 }
 BENCHMARK(drift_inputs)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
@@ -130,7 +131,7 @@ BENCHMARK(rms_norm)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
 void swiglu(benchmark::State& state) {
   Bed bed(static_cast<uint32_t>(state.range(0)));
   const Tensor x = bed.tensor(512, 2 * kFf), out = bed.tensor(512, kFf);
-  for (auto _ : state) must(bed.backend->swiglu(x, out));
+  for (auto _ : state) must(bed.backend->glu(Activation::silu, x, out));
   move_rate(state, *bed.pool, 512.0 * kFf * (8 + 4), 512.0 * kFf * (8 + 4));
 }
 BENCHMARK(swiglu)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
@@ -138,7 +139,7 @@ BENCHMARK(swiglu)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
 void geglu(benchmark::State& state) {
   Bed bed(static_cast<uint32_t>(state.range(0)));
   const Tensor x = bed.tensor(512, 2 * kFf), out = bed.tensor(512, kFf);
-  for (auto _ : state) must(bed.backend->geglu(x, out));
+  for (auto _ : state) must(bed.backend->glu(Activation::gelu_tanh, x, out));
   move_rate(state, *bed.pool, 512.0 * kFf * (8 + 4), 512.0 * kFf * (8 + 4));
 }
 BENCHMARK(geglu)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();

@@ -129,7 +129,8 @@ json measure_one(const Settings& s, size_t tokens) {
   std::sort(runs.begin(), runs.end(), [](auto& a, auto& b) { return a.first < b.first; });
   const auto& [ms, phases] = runs[runs.size() / 2];
   // K and V of all rows in the form that attention reads.
-  const uint64_t kv_bytes = uint64_t{2} * static_cast<uint64_t>(runtime->backend().cache_bytes()) *
+  const uint64_t kv_bytes = uint64_t{2} *
+                            static_cast<uint64_t>(runtime->backend().traits().cache_bytes) *
                             config.n_layers * config.kv_dim() * tokens;
   return {{"ms", ms},
           {"all_ms", all_ms},

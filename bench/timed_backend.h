@@ -1,5 +1,6 @@
 // TimedBackend: a backend that another one computes for, with a clock beside every operation: the
-// phases of a prefill, and what every operation takes, without a profiler in the library.
+// phases of a prefill, and what every operation takes, without a profiler in the library. It is
+// also the groups of operations that it hands out.
 #pragma once
 
 #include <chrono>
@@ -13,7 +14,7 @@ namespace blend::bench {
 
 // For one caller at a time. On a device, whose operations are only issued, settle() has each waited
 // for: an operation's time is then its own, and the sum more than a pass takes.
-class TimedBackend final : public Backend {
+class TimedBackend final : public Backend, private FusionOps, private HostOps, private PackedQkv {
  public:
   struct Phase {
     double seconds = 0;
@@ -47,38 +48,13 @@ class TimedBackend final : public Backend {
   const Phases& phases() const { return phases_; }
 
   const char* name() const override { return inner_->name(); }
-  int64_t activation_bytes() const override { return inner_->activation_bytes(); }
-  int64_t operand_bytes() const override { return inner_->operand_bytes(); }
-  int64_t cache_bytes() const override { return inner_->cache_bytes(); }
-  bool unpacks() const override { return inner_->unpacks(); }
-  uint32_t block_rows() const override { return inner_->block_rows(); }
-  bool stacks_qkv() const override { return inner_->stacks_qkv(); }
-  Result<std::unique_ptr<Weight>> part_of(const Weight& matrix, int64_t first,
-                                          int64_t rows) override {
-    return inner_->part_of(matrix, first, rows);
-  }
-  Status project_qkv(const QkvWeights& weights, Tensor x, const QkvPlaces& to) override {
-    return other("project_qkv", [&] { return inner_->project_qkv(weights, x, to); });
-  }
-  uint32_t step_rows() const override { return inner_->step_rows(); }
-  bool pads_steps() const override { return inner_->pads_steps(); }
-  Result<std::unique_ptr<KvCache>> fork_kv_cache(KvCache& cache, uint32_t n_rows) override {
-    return inner_->fork_kv_cache(cache, n_rows);
-  }
-  Status project_qkv_each(const QkvWeights& weights, uint32_t layer, Tensor x,
-                          std::span<const RowInto> rows, Tensor q, Tensor scratch) override {
-    return other("project_qkv_each",
-                 [&] { return inner_->project_qkv_each(weights, layer, x, rows, q, scratch); });
-  }
-  Status attention_each(uint32_t layer, const AttentionRule& rule, Tensor q,
-                        std::span<const RowOver> rows) override {
-    return other("attention_each", [&] { return inner_->attention_each(layer, rule, q, rows); });
-  }
-  bool records() const override { return inner_->records(); }
-  std::unique_ptr<RecordedStep> record(const StepInput& input,
-                                       const std::function<Status()>& issue) override {
-    return inner_->record(input, issue);
-  }
+  const BackendTraits& traits() const override { return inner_->traits(); }
+
+  FusionOps& fusion() override { return *this; }
+  HostOps& host() override { return *this; }
+  DeviceMemory* device_memory() override { return inner_->device_memory(); }
+  PackedQkv* packed_qkv() override { return inner_->packed_qkv() == nullptr ? nullptr : this; }
+  RecordOps* record_ops() override { return inner_->record_ops(); }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override {
     return inner_->allocate(bytes);
@@ -87,23 +63,13 @@ class TimedBackend final : public Backend {
     return inner_->allocate_host(bytes);
   }
   Result<std::unique_ptr<Fence>> fence() override { return inner_->fence(); }
-  bool has_own_memory() const override { return inner_->has_own_memory(); }
-  Result<std::unique_ptr<DeviceBuffer>> keep(size_t bytes,
-                                             std::span<const KeptPart> parts) override {
-    return inner_->keep(bytes, parts);
-  }
-  Status check_room(uint64_t n_elements) override { return inner_->check_room(n_elements); }
   Status download(const Tensor& src, float* dst) override {
     return other("download", [&] { return inner_->download(src, dst); });
   }
 
-  Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) override {
-    return inner_->load_matrix(parts);
-  }
-  bool keeps(WeightForm form) const override { return inner_->keeps(form); }
-  Result<std::unique_ptr<Weight>> load_matrix_as(
-      WeightForm form, std::span<const TensorView* const> parts) override {
-    return inner_->load_matrix_as(form, parts);
+  Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts,
+                                              WeightForm form) override {
+    return inner_->load_matrix(parts, form);
   }
   Result<std::unique_ptr<Weight>> load_table(const TensorView& table, bool known_finite) override {
     return inner_->load_table(table, known_finite);
@@ -133,11 +99,9 @@ class TimedBackend final : public Backend {
     product.seconds += phases_.gemm.seconds - before;
     return status;
   }
-  Status swiglu(Tensor gate_up, Tensor out) override {
-    return other("swiglu", [&] { return inner_->swiglu(gate_up, out); });
-  }
-  Status geglu(Tensor gate_up, Tensor out) override {
-    return other("geglu", [&] { return inner_->geglu(gate_up, out); });
+  Status glu(Activation activation, Tensor gate_up, Tensor out) override {
+    return other(activation == Activation::silu ? "swiglu" : "geglu",
+                 [&] { return inner_->glu(activation, gate_up, out); });
   }
   Status add_bias(const Weight& bias, Tensor x) override {
     return other("add_bias", [&] { return inner_->add_bias(bias, x); });
@@ -167,19 +131,9 @@ class TimedBackend final : public Backend {
                   const uint32_t* pos) override {
     return other("write_kv", [&] { return inner_->write_kv(cache, layer, rope, kv, pos); });
   }
-  Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope, uint32_t first,
-                 Tensor kv) override {
-    return other("read_kv", [&] { return inner_->read_kv(cache, layer, rope, first, kv); });
-  }
-  Status place(KvCache& cache, uint32_t layer, const RopeTable& rope,
-               std::span<const StoredRun> runs, const uint8_t* skip,
-               const Correction* correction) override {
-    return other("place",
-                 [&] { return inner_->place(cache, layer, rope, runs, skip, correction); });
-  }
-  Status move(const KvCache& src, KvCache& dst, const RopeTable& rope,
-              const RowMove& rows) override {
-    return other("move", [&] { return inner_->move(src, dst, rope, rows); });
+  Status move_rows(const KvCache& src, KvCache& dst, const RopeTable& rope,
+                   const RowMove& rows) override {
+    return other("move_rows", [&] { return inner_->move_rows(src, dst, rope, rows); });
   }
   Status attention(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
                    const uint32_t* pos, Tensor out) override {
@@ -193,55 +147,90 @@ class TimedBackend final : public Backend {
     return timed("attention", phases_.attention.seconds,
                  [&] { return inner_->attention(cache, layer, rule, q, pos, out); });
   }
-  Status attention_tempered(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
-                            Tensor q, const uint32_t* pos, const Tempering& tempering, Tensor out,
-                            float* mass) override {
-    return other("attention_tempered", [&] {
-      return inner_->attention_tempered(cache, layer, rule, q, pos, tempering, out, mass);
+  Status attention_each(uint32_t layer, const AttentionRule& rule, Tensor q,
+                        std::span<const RowOver> rows) override {
+    return other("attention_each", [&] { return inner_->attention_each(layer, rule, q, rows); });
+  }
+
+ private:
+  // ---- FusionOps
+  Status scatter(KvCache& cache, uint32_t layer, const RopeTable& rope,
+                 std::span<const StoredRun> runs, const uint8_t* skip,
+                 const Correction* correction) override {
+    return other("scatter", [&] {
+      return inner_->fusion().scatter(cache, layer, rope, runs, skip, correction);
     });
+  }
+  Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope, uint32_t first,
+                 Tensor kv) override {
+    return other("read_kv",
+                 [&] { return inner_->fusion().read_kv(cache, layer, rope, first, kv); });
+  }
+  Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) override {
+    return other("encode_kv", [&] { return inner_->fusion().encode_kv(kv, dtype, k, v); });
+  }
+  Status deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
+                   float* out) override {
+    return other("deviation", [&] { return inner_->fusion().deviation(kv, runs, rule, out); });
+  }
+  Status top_k(std::span<const float> scores, size_t k, uint32_t* out) override {
+    return other("top_k", [&] { return inner_->fusion().top_k(scores, k, out); });
+  }
+  Status drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
+                      Tensor out) override {
+    return other("drift_inputs",
+                 [&] { return inner_->fusion().drift_inputs(kv, runs, inputs, out); });
+  }
+  Status stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
+                       Tensor out) override {
+    return other("stored_inputs",
+                 [&] { return inner_->fusion().stored_inputs(runs, features, out); });
+  }
+  Status drift_share(Tensor predicted, Tensor drift, DriftShare* share) override {
+    return other("drift_share",
+                 [&] { return inner_->fusion().drift_share(predicted, drift, share); });
+  }
+  Status scale_kv(Tensor kv, DriftShare share) override {
+    return other("scale_kv", [&] { return inner_->fusion().scale_kv(kv, share); });
   }
   Status attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
                         const uint32_t* pos, float* mass) override {
     return other("attention_mass",
-                 [&] { return inner_->attention_mass(cache, layer, rule, q, pos, mass); });
+                 [&] { return inner_->fusion().attention_mass(cache, layer, rule, q, pos, mass); });
+  }
+  Status attention_tempered(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
+                            Tensor q, const uint32_t* pos, const Tempering& tempering, Tensor out,
+                            float* mass) override {
+    return other("attention_tempered", [&] {
+      return inner_->fusion().attention_tempered(cache, layer, rule, q, pos, tempering, out, mass);
+    });
   }
 
-  Status deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
-                   float* out) override {
-    return other("deviation", [&] { return inner_->deviation(kv, runs, rule, out); });
+  // ---- HostOps
+  Status read(const HostKv& src, const RopeTable& rope, const uint32_t* pos, Tensor kv) override {
+    return other("read_host", [&] { return inner_->host().read(src, rope, pos, kv); });
   }
-  Status drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
-                      Tensor out) override {
-    return other("drift_inputs", [&] { return inner_->drift_inputs(kv, runs, inputs, out); });
-  }
-  Status stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
-                       Tensor out) override {
-    return other("stored_inputs", [&] { return inner_->stored_inputs(runs, features, out); });
-  }
-  Status drift_share(Tensor predicted, Tensor drift, DriftShare* share) override {
-    return other("drift_share", [&] { return inner_->drift_share(predicted, drift, share); });
-  }
-  Status scale_kv(Tensor kv, DriftShare share) override {
-    return other("scale_kv", [&] { return inner_->scale_kv(kv, share); });
-  }
-  Status top_k(std::span<const float> scores, size_t k, uint32_t* out) override {
-    return other("top_k", [&] { return inner_->top_k(scores, k, out); });
-  }
-  Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) override {
-    return other("encode_kv", [&] { return inner_->encode_kv(kv, dtype, k, v); });
+  Status scatter(const HostKv& dst, const RopeTable& rope, std::span<const StoredRun> runs,
+                 const uint8_t* skip, const Correction* correction) override {
+    return other("scatter_host",
+                 [&] { return inner_->host().scatter(dst, rope, runs, skip, correction); });
   }
 
-  Status read_host(const HostKv& src, const RopeTable& rope, const uint32_t* pos,
-                   Tensor kv) override {
-    return other("read_host", [&] { return inner_->read_host(src, rope, pos, kv); });
+  // ---- PackedQkv
+  Result<std::unique_ptr<Weight>> part_of(const Weight& matrix, int64_t first,
+                                          int64_t rows) override {
+    return inner_->packed_qkv()->part_of(matrix, first, rows);
   }
-  Status place_host(const HostKv& dst, const RopeTable& rope, std::span<const StoredRun> runs,
-                    const uint8_t* skip, const Correction* correction) override {
-    return other("place_host",
-                 [&] { return inner_->place_host(dst, rope, runs, skip, correction); });
+  Status project(const QkvWeights& weights, Tensor x, const QkvTarget& to) override {
+    return other("project_qkv", [&] { return inner_->packed_qkv()->project(weights, x, to); });
+  }
+  Status project_each(const QkvWeights& weights, uint32_t layer, Tensor x,
+                      std::span<const RowInto> rows, Tensor q, Tensor scratch) override {
+    return other("project_qkv_each", [&] {
+      return inner_->packed_qkv()->project_each(weights, layer, x, rows, q, scratch);
+    });
   }
 
- private:
   using Clock = std::chrono::steady_clock;
 
   Status timed(const char* name, double& seconds, const auto& operation) {

@@ -56,9 +56,10 @@ std::unique_ptr<Sequence> moved(const Sequence& from, Cut cut, Way way) {
   const int32_t turn = way == Way::turned ? -static_cast<int32_t>(cut.drop) : 0;
   for (uint32_t layer = 0; layer < from.model().config().n_layers; ++layer) {
     auto& cache = const_cast<Sequence&>(from).cache();
-    must(b.move(cache, to->cache(), to->ropes().keys(layer), {layer, 0, layer, 0, cut.keep, 0}));
-    must(b.move(cache, to->cache(), to->ropes().keys(layer),
-                {layer, cut.keep + cut.drop, layer, cut.keep, tail, turn}));
+    must(b.move_rows(cache, to->cache(), to->ropes().keys(layer),
+                     {layer, 0, layer, 0, cut.keep, 0}));
+    must(b.move_rows(cache, to->cache(), to->ropes().keys(layer),
+                     {layer, cut.keep + cut.drop, layer, cut.keep, tail, turn}));
   }
   Tokens left(from.tokens().begin(), from.tokens().begin() + cut.keep);
   left.insert(left.end(), from.tokens().begin() + cut.keep + cut.drop, from.tokens().end());

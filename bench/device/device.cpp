@@ -366,7 +366,7 @@ class Kernels {
       std::memcpy(plane.data() + i, &h, 2);
     }
     const blend::StoredRun run{plane.data(), plane.data(), blend::DType::bf16, n, 0};
-    must(b_.place(cache, 0, rope, {&run, 1}, nullptr, nullptr));
+    must(b_.fusion().scatter(cache, 0, rope, {&run, 1}, nullptr, nullptr));
   }
   blend::ModelConfig one_layer() const {
     blend::ModelConfig c = c_;
@@ -375,7 +375,7 @@ class Kernels {
   }
 
   json gemm(uint32_t n) {
-    const auto rows = static_cast<int64_t>(std::min(n, b_.block_rows()));
+    const auto rows = static_cast<int64_t>(std::min(n, b_.traits().block_rows));
     const int64_t in = c_.d_model, out = int64_t{2} * c_.d_ff;
     const std::vector<uint16_t> zeros(static_cast<size_t>(in * out), 0x3c00);
     blend::TensorView view;
@@ -384,8 +384,9 @@ class Kernels {
     view.shape = {out, in};
     view.data = reinterpret_cast<const std::byte*>(zeros.data());
     const blend::TensorView* part = &view;
-    const auto w = must(b_.load_matrix({&part, 1}));
-    const Owned x = make(rows, in, b_.operand_bytes()), y = make(rows, out, b_.operand_bytes());
+    const auto w = must(b_.load_matrix({&part, 1}, WeightForm::packed));
+    const Owned x = make(rows, in, b_.traits().operand_bytes),
+                y = make(rows, out, b_.traits().operand_bytes);
     const double ms = time_ms([&] { must(b_.matmul(*w, x.tensor, y.tensor, false)); });
     return row("GEMM gate|up", static_cast<uint32_t>(rows), ms,
                2.0 * static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out),
@@ -403,8 +404,8 @@ class Kernels {
       pos[i] = static_cast<uint32_t>((uint64_t{i} + 1) * n / n_rows - 1);
       pairs += pos[i] + 1.0;
     }
-    const Owned q = make(n_rows, c_.q_dim(), b_.operand_bytes());
-    const Owned out = make(n_rows, c_.q_dim(), b_.operand_bytes());
+    const Owned q = make(n_rows, c_.q_dim(), b_.traits().operand_bytes);
+    const Owned out = make(n_rows, c_.q_dim(), b_.traits().operand_bytes);
     const double ms =
         time_ms([&] { must(b_.attention(*cache, 0, {}, q.tensor, pos.data(), out.tensor)); });
     return row(name, n, ms, 4.0 * pairs * c_.q_dim(), "TFLOP/s");
@@ -420,10 +421,11 @@ class Kernels {
       fill(*caches.back(), *rope, n);
       rows.push_back({caches.back().get(), i, n - 1});
     }
-    const Owned q = make(n_rows, c_.q_dim(), b_.operand_bytes());
+    const Owned q = make(n_rows, c_.q_dim(), b_.traits().operand_bytes);
     const double ms = time_ms([&] { must(b_.attention_each(0, {}, q.tensor, rows)); });
     return row("attention, " + std::to_string(n_rows) + " decode", n, ms,
-               2.0 * n_rows * n * c_.kv_dim() * static_cast<double>(b_.cache_bytes()), "GB/s");
+               2.0 * n_rows * n * c_.kv_dim() * static_cast<double>(b_.traits().cache_bytes),
+               "GB/s");
   }
 
   // A staged layer from pinned memory into the cache, packed by the store's codec;
@@ -439,12 +441,12 @@ class Kernels {
     const size_t bytes = must(blend::encode_layer(codec, shape, layer.data(), at, scratch));
     blend::StoredRun run{at, at + shape.plane_bytes(), blend::DType::bf16, n, 0};
     if (codec != blend::Codec::none) {
-      if (!b_.unpacks()) return nullptr;
+      if (!b_.traits().decodes_packed) return nullptr;
       run.packed = must(blend::check_packed_layer(codec, shape, {at, bytes}, scratch));
       run.v = at + run.packed.k_bytes;
     }
     const double ms = time_ms([&] {
-      must(b_.place(*cache, 0, *rope, {&run, 1}, nullptr, nullptr));
+      must(b_.fusion().scatter(*cache, 0, *rope, {&run, 1}, nullptr, nullptr));
     });
     return row(std::string("copy and place a layer, ") + blend::codec_name(codec), n, ms,
                static_cast<double>(shape.layer_bytes()), "GB/s");

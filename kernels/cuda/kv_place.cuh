@@ -1,5 +1,5 @@
 // Writes a row into the cache, whatever form it comes in: the pass that kv_rows.cu and
-// packed_rows.cu share. CPU reference: CpuBackend::place().
+// packed_rows.cu share. CPU reference: CpuFusionOps::scatter().
 #pragma once
 
 #include "cuda/device.cuh"

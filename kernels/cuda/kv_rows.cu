@@ -1,5 +1,5 @@
-// Rows into the KV cache and out of it. CPU reference: CpuBackend::write_kv(), place() and
-// read_kv() with kernels/cpu/convert.cpp, drift.cpp, rope.cpp and scatter_k.cpp.
+// Rows into the KV cache and out of it. CPU reference: CpuBackend::write_kv(), and scatter() and
+// read_kv() of CpuFusionOps, with kernels/cpu/convert.cpp, drift.cpp, rope.cpp and scatter_k.cpp.
 #include "cuda/kv_place.cuh"
 
 namespace blend::kernels::cuda {

@@ -79,7 +79,7 @@ struct PlacedRuns {
   }
 };
 
-// A move of rows (Backend::move). K is rotated by `turn` positions, the sine with sin_sign.
+// A move of rows (Backend::move_rows). K is rotated by `turn` positions, the sine with sin_sign.
 struct MovedRows {
   uint32_t from = 0;
   uint32_t to = 0;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "backend/backend.h"
+#include "backend/drift.h"
 
 namespace blend {
 

@@ -12,8 +12,9 @@
 
 namespace blend {
 
-// Counts up whenever Backend or a type in its signatures changes.
-inline constexpr uint32_t kBackendInterface = 4;
+// Counts up whenever Backend, a group of its operations or a type in their signatures
+// changes.
+inline constexpr uint32_t kBackendInterface = 5;
 
 inline constexpr char kCudaModule[] = "libblend_cuda.so";
 inline constexpr char kCudaModuleEntry[] = "blend_cuda_backend_create";

@@ -1,7 +1,7 @@
 // blend_kv_view, checked and typed.
 #pragma once
 
-#include "backend/backend.h"
+#include "backend/host_ops.h"
 #include "blend/step.h"
 
 namespace blend::capi {

@@ -74,8 +74,8 @@ Status ChunkPrefill::place(ChunkSource& stored, uint32_t layer, AlignedBuffer& s
   BLEND_RETURN_IF_ERROR(stored.read_layer(layer, space.data()));
   const StoredRun run{space.data(), space.data() + shape.plane_bytes(), shape.dtype, shape.n_tokens,
                       static_cast<uint32_t>(head_.size())};
-  BLEND_RETURN_IF_ERROR(model_.backend().place(*cache_, layer, ropes_->keys(layer), {&run, 1},
-                                               fresh_slots_.data(), nullptr));
+  BLEND_RETURN_IF_ERROR(model_.backend().fusion().scatter(*cache_, layer, ropes_->keys(layer),
+                                                          {&run, 1}, fresh_slots_.data(), nullptr));
   BLEND_ASSIGN(const std::unique_ptr<Fence> done, model_.backend().fence());
   if (done != nullptr) done->wait();  // `space` is read into next
   return Status::ok();
@@ -86,10 +86,10 @@ Status ChunkPrefill::keep(uint32_t layer, Tensor kv, Work& work) {
   Tensor mean = kv;
   if (work.n_passes > 1) {
     if (work.n_done == 0) {
-      BLEND_ASSIGN(work.sums[layer],
-                   b.allocate(static_cast<size_t>(kv.rows * kv.cols * b.activation_bytes())));
+      BLEND_ASSIGN(work.sums[layer], b.allocate(static_cast<size_t>(kv.rows * kv.cols *
+                                                                    b.traits().activation_bytes)));
     }
-    mean = {work.sums[layer]->data(), kv.rows, kv.cols, b.activation_bytes()};
+    mean = {work.sums[layer]->data(), kv.rows, kv.cols, b.traits().activation_bytes};
     if (work.n_done == 0) {
       const std::vector<uint32_t> all = positions(0, static_cast<size_t>(kv.rows));
       BLEND_RETURN_IF_ERROR(b.gather(kv, all.data(), mean));
@@ -99,7 +99,7 @@ Status ChunkPrefill::keep(uint32_t layer, Tensor kv, Work& work) {
     if (work.n_done + 1 < work.n_passes) return Status::ok();
     BLEND_RETURN_IF_ERROR(b.scale(mean, 1.0f / static_cast<float>(work.n_passes)));
   }
-  return b
+  return b.fusion()
       .encode_kv(mean, work.record->meta.shape.dtype, work.record->k(layer), work.record->v(layer))
       .with_context("layer " + std::to_string(layer));
 }

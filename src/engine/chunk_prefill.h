@@ -62,7 +62,7 @@ class ChunkPrefill {
   std::unique_ptr<Forward> forward_;
   std::shared_ptr<const Ropes> ropes_;
   std::unique_ptr<KvCache> cache_;    // the head's rows first, for all layers
-  std::vector<uint8_t> fresh_slots_;  // [capacity] zeros: place() leaves none out
+  std::vector<uint8_t> fresh_slots_;  // [capacity] zeros: scatter() leaves none out
 };
 
 }  // namespace blend

@@ -4,7 +4,7 @@ namespace blend {
 
 HostMemory device_readable_memory(const Runtime& runtime) {
   Backend& backend = runtime.backend();
-  if (!backend.has_own_memory()) return {};
+  if (backend.device_memory() == nullptr) return {};
   return [&backend](size_t bytes) -> std::shared_ptr<std::byte> {
     auto memory = backend.allocate_host(bytes);
     if (!memory.is_ok()) return nullptr;

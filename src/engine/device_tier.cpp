@@ -93,7 +93,7 @@ DeviceTier::LayerRef DeviceTier::keep(const ChunkRef& chunk, uint32_t layer,
       parts.push_back({run.v, run.n * row_bytes, layout.v_at + run.first * row_bytes});
     }
   }
-  auto memory = backend_.keep(layout.bytes, parts);
+  auto memory = memory_.keep(layout.bytes, parts);
   if (!memory.is_ok()) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(chunk->key.id);

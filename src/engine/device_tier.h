@@ -14,7 +14,7 @@
 #include <mutex>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/device_memory.h"
 #include "store/chunk.h"
 
 namespace blend {
@@ -41,8 +41,8 @@ class DeviceTier {
   };
   using ChunkRef = std::shared_ptr<Chunk>;
 
-  // `backend` must outlive it.
-  DeviceTier(Backend& backend, uint64_t budget) : backend_(backend), budget_(budget) {}
+  // `memory` must outlive it.
+  DeviceTier(DeviceMemory& memory, uint64_t budget) : memory_(memory), budget_(budget) {}
 
   // Null: it is not here. Makes it the most recent.
   ChunkRef find(const Key& key);
@@ -68,7 +68,7 @@ class DeviceTier {
   using Entries = std::map<Sha256, Entry>;
   void erase(Entries::iterator entry);  // mutex_ held
 
-  Backend& backend_;
+  DeviceMemory& memory_;
   const uint64_t budget_;
   mutable std::mutex mutex_;
   Entries entries_;          // guarded by mutex_

@@ -18,19 +18,19 @@ Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t ma
   Backend& b = model.backend();
   // Enough rows for GEMM to run at full speed; 512 x 2 x d_ff floats bound the memory of a long
   // prompt (32 MiB for a 1B shape instead of 200 at 3 K rows).
-  f->block_ = std::min(max_rows, b.block_rows());
+  f->block_ = std::min(max_rows, b.traits().block_rows);
   const auto allocate = [&](std::unique_ptr<DeviceBuffer>& out, size_t rows, size_t cols,
                             int64_t bytes) -> Status {
     BLEND_ASSIGN(out, b.allocate(rows * cols * static_cast<size_t>(bytes)));
     return Status::ok();
   };
-  const int64_t kept = b.activation_bytes(), operand = b.operand_bytes();
+  const int64_t kept = b.traits().activation_bytes, operand = b.traits().operand_bytes;
   BLEND_RETURN_IF_ERROR(allocate(f->x_, max_rows, c.d_model, kept));
   BLEND_RETURN_IF_ERROR(allocate(f->kv_, max_rows, size_t{2} * c.kv_dim(), kept));
   BLEND_RETURN_IF_ERROR(allocate(f->normed_, f->block_, c.d_model, operand));
   BLEND_RETURN_IF_ERROR(allocate(f->q_, f->block_, c.q_dim(), operand));
   size_t wide_bytes = size_t{2} * c.d_ff * static_cast<size_t>(operand);
-  if (b.stacks_qkv()) {
+  if (b.packed_qkv() != nullptr) {
     wide_bytes = std::max(wide_bytes, qkv_dim(c) * static_cast<size_t>(kept));
   }
   BLEND_ASSIGN(f->wide_, b.allocate(f->block_ * wide_bytes));
@@ -41,10 +41,10 @@ Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t ma
 }
 
 Result<std::unique_ptr<Forward>> Forward::create_for_steps(const Model& model, uint32_t max_rows) {
-  const Backend& b = model.backend();
-  if (b.pads_steps()) max_rows = b.step_rows();
+  const BackendTraits& traits = model.backend().traits();
+  if (traits.pads_steps) max_rows = traits.step_rows;
   BLEND_ASSIGN(std::unique_ptr<Forward> f, create(model, max_rows, max_rows));
-  if (b.pads_steps()) f->product_rows_ = max_rows;
+  if (traits.pads_steps) f->product_rows_ = max_rows;
   return f;
 }
 
@@ -106,7 +106,7 @@ Status Forward::project_qkv(uint32_t layer, KvCache& cache, const Ropes& ropes, 
   const auto rows = static_cast<uint32_t>(x.rows);
   normed_of_ = q_of_ = {};  // the caller may have written to x
   BLEND_ASSIGN(const Tensor normed, norm(layer, x));
-  const QkvPlaces to{&cache,
+  const QkvTarget to{&cache,
                      layer,
                      &ropes.queries(layer),
                      &ropes.keys(layer),
@@ -114,7 +114,7 @@ Status Forward::project_qkv(uint32_t layer, KvCache& cache, const Ropes& ropes, 
                      operand(*q_, rows, c.q_dim()),
                      kv,
                      padded(view(*wide_, rows, static_cast<uint32_t>(qkv_dim(c))))};
-  BLEND_RETURN_IF_ERROR(model_.backend().project_qkv(
+  BLEND_RETURN_IF_ERROR(model_.backend().packed_qkv()->project(
       {w.qkv.get(), w.qkv_bias.get(), w.q_norm.get(), w.k_norm.get(), c.rms_eps}, padded(normed),
       to));
   q_of_ = {x.data, x.rows, layer};
@@ -165,7 +165,8 @@ Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_laye
   if (tempered != nullptr && !tempered->empty()) {
     const Tempering tempering = tempered->at(layer, pos[q.rows - 1] + 1);
     if (tempering.slots != nullptr) {
-      return b.attention_tempered(cache, cache_layer, rule(layer), q, pos, tempering, q, nullptr);
+      return b.fusion().attention_tempered(cache, cache_layer, rule(layer), q, pos, tempering, q,
+                                           nullptr);
     }
   }
   return b.attention(cache, cache_layer, rule(layer), q, pos, q);
@@ -189,8 +190,7 @@ Status Forward::add_feed_forward(uint32_t layer, Tensor xb) {
   BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.ffn_norm, c.rms_eps, normed));
   BLEND_RETURN_IF_ERROR(matmul(*w.gate_up, normed, wide, false));
   if (c.ffn_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.gate_up_bias, wide));
-  BLEND_RETURN_IF_ERROR(c.activation == Activation::silu ? b.swiglu(wide, act)
-                                                         : b.geglu(wide, act));
+  BLEND_RETURN_IF_ERROR(b.glu(c.activation, wide, act));
   return add_projected(*w.ffn_down, w.ffn_down_bias.get(), w.ffn_post_norm.get(), act, xb);
 }
 
@@ -209,7 +209,7 @@ Status Forward::project_each(uint32_t layer, std::span<StepRow> rows, Tensor x, 
       if (row.cache == nullptr || !row.failure.is_ok()) continue;
       into_.push_back({row.cache, &row.ropes->queries(layer), &row.ropes->keys(layer), i, row.pos});
     }
-    return b.project_qkv_each(
+    return b.packed_qkv()->project_each(
         {w.qkv.get(), w.qkv_bias.get(), w.q_norm.get(), w.k_norm.get(), c.rms_eps}, layer,
         padded(normed), into_, q, padded(view(*wide_, n, static_cast<uint32_t>(qkv_dim(c)))));
   }
@@ -267,7 +267,7 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
         out.mass != nullptr && begin < first + rows) {
       const Tensor asked = q.slice(begin - first, first + rows - begin);
       BLEND_RETURN_IF_ERROR(
-          b.attention_mass(cache, cache_layer, rule(layer), asked, pos + begin, out.mass));
+          b.fusion().attention_mass(cache, cache_layer, rule(layer), asked, pos + begin, out.mass));
     }
     BLEND_RETURN_IF_ERROR(attend(layer, cache, cache_layer, tempered_, q, pos + first));
     BLEND_RETURN_IF_ERROR(add_attention(layer, q, xb));
@@ -295,7 +295,7 @@ Status Forward::attention_mass(uint32_t layer, const KvCache& cache, const Ropes
     const Tensor q = operand(*q_, rows, c.q_dim());
     BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x.slice(first, rows), pos + first, q));
     BLEND_RETURN_IF_ERROR(
-        model_.backend().attention_mass(cache, layer, rule(layer), q, pos + first, mass));
+        model_.backend().fusion().attention_mass(cache, layer, rule(layer), q, pos + first, mass));
   }
   average(mass, n_slots, x.rows);
   return Status::ok();
@@ -312,7 +312,7 @@ Status Forward::outside_mass(uint32_t layer, const KvCache& cache, const Ropes& 
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
     const Tensor q = operand(*q_, rows, c.q_dim());
     BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x.slice(first, rows), pos + first, q));
-    BLEND_RETURN_IF_ERROR(model_.backend().attention_tempered(
+    BLEND_RETURN_IF_ERROR(model_.backend().fusion().attention_tempered(
         cache, layer, rule(layer), q, pos + first, {outside.data(), 1.0f, 1.0f}, q, mass + first));
   }
   return Status::ok();
@@ -356,7 +356,7 @@ Status Forward::read_logits(std::span<float* const> out, std::span<Status> failu
   const auto n = static_cast<uint32_t>(out.size());
   const uint32_t n_vocab = model_.config().n_vocab;
   const Tensor all = view(*logits_, n, n_vocab);
-  if (!b.has_own_memory()) {
+  if (b.device_memory() == nullptr) {
     for (uint32_t i = 0; i < n; ++i) {
       if (out[i] != nullptr) failures[i] = read_logits(out[i], i);
     }

@@ -35,8 +35,8 @@ class Forward {
   static Result<std::unique_ptr<Forward>> create(const Model& model, uint32_t max_rows,
                                                  uint32_t max_logits = 1);
   // For steps, of one sequence or many: as many logits as rows. Where the backend pads steps, a
-  // row's bits are those of any other step (Backend::pads_steps()), and the scratch is that of
-  // step_rows() rows.
+  // row's bits are those of any other step (BackendTraits::pads_steps), and the scratch is that of
+  // step_rows rows.
   static Result<std::unique_ptr<Forward>> create_for_steps(const Model& model, uint32_t max_rows);
 
   // From here on rows attend to the rows in `rows` at their temperature; null: to none. It
@@ -135,11 +135,11 @@ class Forward {
 
   explicit Forward(const Model& model) : model_(model) {}
   Tensor view(const DeviceBuffer& buffer, uint32_t rows, uint32_t cols) const {
-    return {buffer.data(), rows, cols, model_.backend().activation_bytes()};
+    return {buffer.data(), rows, cols, model_.backend().traits().activation_bytes};
   }
   // The same for operands of a GEMM or attention.
   Tensor operand(const DeviceBuffer& buffer, uint32_t rows, uint32_t cols) const {
-    return {buffer.data(), rows, cols, model_.backend().operand_bytes()};
+    return {buffer.data(), rows, cols, model_.backend().traits().operand_bytes};
   }
 
   const Model& model_;

@@ -19,9 +19,9 @@ Result<std::shared_ptr<ChunkRecord>> import_chunk(const ModelDescription& model,
   auto record = std::make_shared<ChunkRecord>();
   BLEND_ASSIGN(record->data, AlignedBuffer::allocate(meta.shape.total_bytes()));
   BLEND_ASSIGN(const auto ropes, model.ropes(first_position + rows));
-  const auto element = static_cast<size_t>(b.activation_bytes());
+  const auto element = static_cast<size_t>(b.traits().activation_bytes);
   BLEND_ASSIGN(const auto buffer, b.allocate(size_t{2} * c.kv_dim() * rows * element));
-  const Tensor kv{buffer->data(), rows, int64_t{2} * c.kv_dim(), b.activation_bytes()};
+  const Tensor kv{buffer->data(), rows, int64_t{2} * c.kv_dim(), b.traits().activation_bytes};
   std::vector<uint32_t> pos(rows);
   std::iota(pos.begin(), pos.end(), first_position);
   record->meta = std::move(meta);
@@ -29,9 +29,10 @@ Result<std::shared_ptr<ChunkRecord>> import_chunk(const ModelDescription& model,
     BLEND_RETURN_IF_ERROR(watch.report(layer, c.n_layers));
     const std::string where = "layer " + std::to_string(layer);
     BLEND_RETURN_IF_ERROR(
-        b.read_host(layers[layer], ropes->from_host(layer), pos.data(), kv).with_context(where));
+        b.host().read(layers[layer], ropes->from_host(layer), pos.data(), kv).with_context(where));
     BLEND_RETURN_IF_ERROR(
-        b.encode_kv(kv, record->meta.shape.dtype, record->k(layer), record->v(layer))
+        b.fusion()
+            .encode_kv(kv, record->meta.shape.dtype, record->k(layer), record->v(layer))
             .with_context(where));
   }
   BLEND_RETURN_IF_ERROR(watch.report(c.n_layers, c.n_layers));

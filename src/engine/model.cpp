@@ -10,9 +10,9 @@ Result<WeightForm> choose_form(WeightForm asked, const ModelConfig& config,
                                const Backend& backend) {
   if (asked == WeightForm::automatic) {
     const bool quantized = config.weight_blocks != BlockType::none;
-    return quantized && backend.keeps(WeightForm::mapped) ? WeightForm::mapped : WeightForm::packed;
+    return quantized && backend.traits().mapped_weights ? WeightForm::mapped : WeightForm::packed;
   }
-  if (backend.keeps(asked)) return asked;
+  if (backend.traits().takes(asked)) return asked;
   return make_error(BLEND_E_UNSUPPORTED,
                     "the %s backend does not keep weights %s; take them packed", backend.name(),
                     asked == WeightForm::mapped ? "in the mapped file" : "as 8-bit integers");
@@ -53,7 +53,7 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
     model->fingerprint_ = Sha256Hasher().field(to_hex(model->fingerprint_)).field("long").finish();
   }
   BLEND_RETURN_IF_ERROR(model->pack(watch));
-  if (const uint32_t rows = model->backend().step_rows(); rows > 1) {
+  if (const uint32_t rows = model->backend().traits().step_rows; rows > 1) {
     model->steps_ = std::make_unique<SharedSteps>(*model, rows);
   }
   return std::shared_ptr<const Model>(std::move(model));
@@ -63,7 +63,7 @@ Status Model::pack_matrix(std::unique_ptr<Weight>& out, uint32_t layer,
                           std::initializer_list<TensorRole> roles) {
   std::vector<const TensorView*> parts;
   for (const TensorRole role : roles) parts.push_back(&source_->tensor(role, layer));
-  BLEND_ASSIGN(out, backend().load_matrix_as(form_, parts));
+  BLEND_ASSIGN(out, backend().load_matrix(parts, form_));
   weight_bytes_ += out->bytes();
   return Status::ok();
 }
@@ -82,7 +82,10 @@ Status Model::pack_vector(std::unique_ptr<Weight>& out, uint32_t layer,
 
 Status Model::pack(const Watch& watch) {
   Backend& b = backend();
-  if (form_ == WeightForm::packed) BLEND_RETURN_IF_ERROR(b.check_room(source_->n_parameters()));
+  if (DeviceMemory* const memory = b.device_memory();
+      memory != nullptr && form_ == WeightForm::packed) {
+    BLEND_RETURN_IF_ERROR(memory->check_capacity(source_->n_parameters()));
+  }
   BLEND_RETURN_IF_ERROR(pack_matrix(output_, 0, {TensorRole::output}));
   const TensorView& embedding = source_->tensor(TensorRole::embedding, 0);
   const bool tied = &source_->tensor(TensorRole::output, 0) == &embedding;
@@ -101,11 +104,11 @@ Status Model::pack(const Watch& watch) {
 Status Model::pack_layer(uint32_t layer) {
   using R = TensorRole;
   LayerWeights& l = layers_[layer];
-  if (backend().stacks_qkv()) {
+  if (PackedQkv* const packed = backend().packed_qkv()) {
     BLEND_RETURN_IF_ERROR(pack_matrix(l.qkv, layer, {R::attn_q, R::attn_k, R::attn_v}));
     const int64_t q_dim = config().q_dim(), kv_dim = config().kv_dim();
-    BLEND_ASSIGN(l.q, backend().part_of(*l.qkv, 0, q_dim));
-    BLEND_ASSIGN(l.kv, backend().part_of(*l.qkv, q_dim, 2 * kv_dim));
+    BLEND_ASSIGN(l.q, packed->part_of(*l.qkv, 0, q_dim));
+    BLEND_ASSIGN(l.kv, packed->part_of(*l.qkv, q_dim, 2 * kv_dim));
     BLEND_RETURN_IF_ERROR(
         pack_vector(l.qkv_bias, layer, {R::attn_q_bias, R::attn_k_bias, R::attn_v_bias}, 0));
   } else {

@@ -37,8 +37,10 @@ Status Runtime::check_fork() const {
 }
 
 void Runtime::keep_chunks(uint64_t device_bytes) {
-  if (device_bytes > 0 && backend_->has_own_memory())
-    device_tier_ = std::make_unique<DeviceTier>(*backend_, device_bytes);
+  if (DeviceMemory* const memory = backend_->device_memory();
+      memory != nullptr && device_bytes > 0) {
+    device_tier_ = std::make_unique<DeviceTier>(*memory, device_bytes);
+  }
 }
 
 }  // namespace blend

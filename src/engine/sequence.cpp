@@ -30,16 +30,15 @@ Status Sequence::reserve(uint32_t capacity) {
 
 Result<std::unique_ptr<Sequence>> Sequence::fork() {
   BLEND_RETURN_IF_ERROR(model_->runtime().check_fork());
-  Backend& b = model_->backend();
   std::unique_ptr<Sequence> other(new Sequence());
   other->model_ = model_;
   other->ropes_ = ropes_;
   other->may_record_ = may_record_;
   other->tokens_.reserve(capacity());
   other->set_filled(tokens_, logits_, tempered_);
-  BLEND_ASSIGN(other->cache_, b.fork_kv_cache(*cache_, n_rows()));
+  BLEND_ASSIGN(other->cache_, cache_->fork(n_rows()));
   if (other->cache_ != nullptr) return other;
-  BLEND_ASSIGN(other->cache_, b.make_kv_cache(model_->config(), capacity()));
+  BLEND_ASSIGN(other->cache_, model_->backend().make_kv_cache(model_->config(), capacity()));
   BLEND_RETURN_IF_ERROR(copy_rows(*other->cache_, *ropes_));
   return other;
 }
@@ -47,7 +46,7 @@ Result<std::unique_ptr<Sequence>> Sequence::fork() {
 Status Sequence::copy_rows(KvCache& to, const Ropes& ropes) const {
   for (uint32_t layer = 0; layer < model_->config().n_layers; ++layer) {
     const RowMove all{layer, 0, layer, 0, n_rows(), 0};
-    BLEND_RETURN_IF_ERROR(model_->backend().move(*cache_, to, ropes.keys(layer), all));
+    BLEND_RETURN_IF_ERROR(model_->backend().move_rows(*cache_, to, ropes.keys(layer), all));
   }
   return Status::ok();
 }
@@ -238,13 +237,14 @@ Status Sequence::step(Forward& scratch, int32_t token, const Watch& watch) {
   const auto issue_it = [&](const Watch& seen) {
     return issue(scratch, {&input.token, 1}, &input.pos, seen);
   };
-  if (!may_record() || !stepped_) {
+  RecordOps* const records = model_->backend().record_ops();
+  if (records == nullptr || !may_record() || !stepped_) {
     stepped_ = true;
     return issue_it(watch);
   }
   if (recorded_ == nullptr || recorded_in_ != &scratch || !recorded_->covers(input.pos)) {
     recorded_.reset();
-    recorded_ = model_->backend().record(input, [&] { return issue_it({}); });
+    recorded_ = records->record(input, [&] { return issue_it({}); });
     recorded_in_ = &scratch;
     may_record_ = recorded_ != nullptr;
   }

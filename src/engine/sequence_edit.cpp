@@ -84,12 +84,12 @@ class Rewrite {
     Backend& b = model_.backend();
     for (uint32_t layer = 0; layer < model_.config().n_layers; ++layer) {
       const RopeTable& rope = ropes_.keys(layer);
-      BLEND_RETURN_IF_ERROR(b.move(cache_, cache_, rope, edit_.tail(layer, layer)));
+      BLEND_RETURN_IF_ERROR(b.move_rows(cache_, cache_, rope, edit_.tail(layer, layer)));
       const RowMove fresh{layer, 0, layer, edit_.first, edit_.n_new, 0};
-      BLEND_RETURN_IF_ERROR(b.move(*fresh_, cache_, rope, fresh));
+      BLEND_RETURN_IF_ERROR(b.move_rows(*fresh_, cache_, rope, fresh));
       if (!edit_.last_again) continue;
       const RowMove last{layer, edit_.n_new, layer, edit_.active.back(), 1, 0};
-      BLEND_RETURN_IF_ERROR(b.move(*fresh_, cache_, rope, last));
+      BLEND_RETURN_IF_ERROR(b.move_rows(*fresh_, cache_, rope, last));
     }
     return Status::ok();
   }
@@ -100,14 +100,14 @@ class Rewrite {
     Backend& b = model_.backend();
     const RopeTable& rope = ropes_.keys(layer);
     const RowMove before{layer, 0, 0, 0, edit_.first, 0};
-    BLEND_RETURN_IF_ERROR(b.move(cache_, *stage_, rope, before));
-    BLEND_RETURN_IF_ERROR(b.move(cache_, *stage_, rope, edit_.tail(layer, 0)));
+    BLEND_RETURN_IF_ERROR(b.move_rows(cache_, *stage_, rope, before));
+    BLEND_RETURN_IF_ERROR(b.move_rows(cache_, *stage_, rope, edit_.tail(layer, 0)));
     BLEND_RETURN_IF_ERROR(b.write_kv(*stage_, 0, rope, kv, edit_.active.data()));
     const RowMove fresh{0, edit_.first, layer, 0, edit_.n_new, 0};
-    BLEND_RETURN_IF_ERROR(b.move(*stage_, *fresh_, rope, fresh));
+    BLEND_RETURN_IF_ERROR(b.move_rows(*stage_, *fresh_, rope, fresh));
     if (!edit_.last_again) return Status::ok();
     const RowMove last{0, edit_.active.back(), layer, edit_.n_new, 1, 0};
-    return b.move(*stage_, *fresh_, rope, last);
+    return b.move_rows(*stage_, *fresh_, rope, last);
   }
 
   const Model& model_;

@@ -202,7 +202,7 @@ bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& lead
   const ThreadCap threads(cap());
   // Where a device computes, the readers of fuses use the threads meanwhile.
   std::optional<ThreadPool::Run> run;
-  if (!model_.backend().has_own_memory()) run.emplace(model_.runtime().pool());
+  if (model_.backend().device_memory() == nullptr) run.emplace(model_.runtime().pool());
   for (;;) {
     drop_cancelled();
     const bool any = std::any_of(parts_.begin(), parts_.end(),
@@ -259,7 +259,7 @@ Status SharedSteps::make_room(uint32_t rows) {
   if (rows <= room_) return Status::ok();
   // Recordings use it where steps are padded, so there it is never replaced.
   const uint32_t room =
-      model_.backend().pads_steps() ? max_rows_ : std::min(max_rows_, std::bit_ceil(rows));
+      model_.backend().traits().pads_steps ? max_rows_ : std::min(max_rows_, std::bit_ceil(rows));
   forward_.reset();
   room_ = 0;
   BLEND_ASSIGN(forward_, Forward::create_for_steps(model_, room));
@@ -268,7 +268,7 @@ Status SharedSteps::make_room(uint32_t rows) {
 }
 
 bool SharedSteps::runs_recorded() const {
-  return rows_.size() == 1 && model_.backend().records() &&
+  return rows_.size() == 1 && model_.backend().record_ops() != nullptr &&
          parts_[0].request->sequence->may_record();
 }
 

@@ -13,7 +13,7 @@ Result<std::shared_ptr<const Drift>> Drift::load(Backend& backend, const DriftMa
     auto& layer = drift->maps_.emplace_back();
     for (const TensorView& matrix : maps.matrices(i)) {
       const TensorView* const part = &matrix;
-      BLEND_ASSIGN(auto weight, backend.load_matrix({&part, 1}));
+      BLEND_ASSIGN(auto weight, backend.load_matrix({&part, 1}, WeightForm::packed));
       drift->bytes_ += weight->bytes();
       layer.push_back(std::move(weight));
     }

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/drift.h"
 #include "base/half.h"
 #include "model/model_source.h"
 

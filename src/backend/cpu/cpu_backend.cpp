@@ -1,4 +1,4 @@
-// Memory, weights and the row-wise operations; attention_ops.cpp and fusion_ops.cpp have the rest.
+// Memory, weights and the row-wise operations; row_ops.cpp and attention_ops.cpp have the rest.
 #include "backend/cpu/cpu_backend.h"
 
 #include <algorithm>
@@ -57,18 +57,16 @@ Status CpuBackend::download(const Tensor& src, float* dst) {
   return Status::ok();
 }
 
-Result<std::unique_ptr<Weight>> CpuBackend::load_matrix(std::span<const TensorView* const> parts) {
-  BLEND_ASSIGN(std::unique_ptr<Weight> packed, gemm_.pack(parts));
-  return packed;
-}
-
-Result<std::unique_ptr<Weight>> CpuBackend::load_matrix_as(
-    WeightForm form, std::span<const TensorView* const> parts) {
+Result<std::unique_ptr<Weight>> CpuBackend::load_matrix(std::span<const TensorView* const> parts,
+                                                        WeightForm form) {
   if (form == WeightForm::int8) {
     BLEND_ASSIGN(std::unique_ptr<Weight> bytes, int8_gemm_.pack(parts));
     return bytes;
   }
-  if (form != WeightForm::mapped) return load_matrix(parts);
+  if (form != WeightForm::mapped) {
+    BLEND_ASSIGN(std::unique_ptr<Weight> packed, gemm_.pack(parts));
+    return packed;
+  }
   BLEND_ASSIGN(StackedParts stacked, StackedParts::of(parts));
   for (const TensorView* part : parts) BLEND_RETURN_IF_ERROR(check_finite(pool_, *part));
   return std::unique_ptr<Weight>(new MappedMatrix(std::move(stacked)));
@@ -170,7 +168,8 @@ Status CpuBackend::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) 
   return int8_gemm_.run(static_cast<const Int8Matrix&>(w), from, x.rows, to, accumulate);
 }
 
-Status CpuBackend::swiglu(Tensor gate_up, Tensor out) {
+Status CpuBackend::glu(Activation activation, Tensor gate_up, Tensor out) {
+  const auto gated = activation == Activation::silu ? kernels::swiglu : kernels::geglu;
   const size_t d_ff = static_cast<size_t>(out.cols);
   const float* const from = static_cast<const float*>(gate_up.data);
   float* const to = static_cast<float*>(out.data);
@@ -178,7 +177,7 @@ Status CpuBackend::swiglu(Tensor gate_up, Tensor out) {
                      [&](size_t begin, size_t end, uint32_t) {
                        for (size_t i = begin; i < end; ++i) {
                          const float* gate = from + i * 2 * d_ff;
-                         kernels::swiglu(gate, gate + d_ff, d_ff, to + i * d_ff);
+                         gated(gate, gate + d_ff, d_ff, to + i * d_ff);
                        }
                      });
   return Status::ok();

@@ -1,9 +1,9 @@
-// The operations that fusion needs besides attention.
+// Deviation, the choice of rows and the drift correction.
+#include "backend/cpu/fusion_ops.h"
+
 #include <algorithm>
-#include <atomic>
 #include <limits>
 
-#include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/grain.h"
 #include "backend/drift_share.h"
 #include "cpu/convert.h"
@@ -13,8 +13,8 @@
 
 namespace blend::cpu {
 
-Status CpuBackend::deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
-                             float* out) {
+Status CpuFusionOps::deviation(Tensor kv, std::span<const StoredRun> runs,
+                               const DeviationRule& rule, float* out) {
   const size_t kv_dim = static_cast<size_t>(kv.cols) / 2;
   const bool with_k = rule.metric != DeviationMetric::v, with_v = rule.metric != DeviationMetric::k;
   const kernels::Norm norm =
@@ -47,8 +47,8 @@ Status CpuBackend::deviation(Tensor kv, std::span<const StoredRun> runs, const D
   return Status::ok();
 }
 
-Status CpuBackend::drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
-                                Tensor out) {
+Status CpuFusionOps::drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
+                                  Tensor out) {
   const size_t kv_dim = static_cast<size_t>(kv.cols) / 2, n_in = inputs.size(kv_dim);
   if (out.rows != kv.rows || static_cast<size_t>(out.cols) != n_in) {
     return make_error(BLEND_E_INTERNAL, "drift_inputs: %lld columns for %zu inputs",
@@ -77,8 +77,8 @@ Status CpuBackend::drift_inputs(Tensor kv, std::span<const StoredRun> runs, Drif
   return Status::ok();
 }
 
-Status CpuBackend::stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
-                                 Tensor out) {
+Status CpuFusionOps::stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
+                                   Tensor out) {
   constexpr size_t kScales = StoredFeatures::kScales, kCount = StoredFeatures::kCount;
   const auto n_in = static_cast<size_t>(out.cols), kv_dim = (n_in - kCount) / (2 * kScales);
   if (n_in != DriftInputs::of_stored().size(kv_dim)) {
@@ -110,7 +110,7 @@ Status CpuBackend::stored_inputs(std::span<const StoredRun> runs, const StoredFe
   return Status::ok();
 }
 
-Status CpuBackend::drift_share(Tensor predicted, Tensor drift, DriftShare* share) {
+Status CpuFusionOps::drift_share(Tensor predicted, Tensor drift, DriftShare* share) {
   if (predicted.rows != drift.rows || predicted.cols != drift.cols) {
     return make_error(BLEND_E_INTERNAL, "drift_share: %lld rows for %lld",
                       static_cast<long long>(predicted.rows), static_cast<long long>(drift.rows));
@@ -130,7 +130,7 @@ Status CpuBackend::drift_share(Tensor predicted, Tensor drift, DriftShare* share
   return Status::ok();
 }
 
-Status CpuBackend::scale_kv(Tensor kv, DriftShare share) {
+Status CpuFusionOps::scale_kv(Tensor kv, DriftShare share) {
   const size_t kv_dim = static_cast<size_t>(kv.cols) / 2;
   auto* const data = static_cast<float*>(kv.data);
   const auto halves = static_cast<size_t>(kv.rows) * 2;
@@ -143,38 +143,13 @@ Status CpuBackend::scale_kv(Tensor kv, DriftShare share) {
   return Status::ok();
 }
 
-Status CpuBackend::top_k(std::span<const float> scores, size_t k, uint32_t* out) {
+Status CpuFusionOps::top_k(std::span<const float> scores, size_t k, uint32_t* out) {
   if (k > scores.size() || scores.size() > std::numeric_limits<uint32_t>::max()) {
     return make_error(BLEND_E_INTERNAL, "top_k: %zu of %zu scores", k, scores.size());
   }
   if (k == 0) return Status::ok();
   BLEND_ASSIGN(auto scratch, scratch_.take(scores.size() * sizeof(uint64_t)));
   kernels::top_k(scores.data(), scores.size(), k, reinterpret_cast<uint64_t*>(scratch.data()), out);
-  return Status::ok();
-}
-
-Status CpuBackend::encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) {
-  const size_t rows = static_cast<size_t>(kv.rows), kv_dim = static_cast<size_t>(kv.cols) / 2;
-  const size_t row_bytes = kv_dim * static_cast<size_t>(dtype_size(dtype));
-  const float* const data = static_cast<const float*>(kv.data);
-  std::atomic<size_t> first_bad{rows};
-  pool_.parallel_for(rows, row_grain(2 * kv_dim), [&](size_t begin, size_t end, uint32_t) {
-    for (size_t i = begin; i < end; ++i) {
-      const float* row = data + i * 2 * kv_dim;
-      const bool k_finite = kernels::encode(row, kv_dim, dtype, k + i * row_bytes);
-      const bool v_finite = kernels::encode(row + kv_dim, kv_dim, dtype, v + i * row_bytes);
-      if (k_finite && v_finite) continue;
-      size_t seen = first_bad.load();
-      while (i < seen && !first_bad.compare_exchange_weak(seen, i)) {
-      }
-    }
-  });
-  if (const size_t bad = first_bad.load(); bad != rows) {
-    return make_error(BLEND_E_NUMERIC,
-                      "K or V of row %zu is not finite in %s: the model's activations overflow%s",
-                      bad, dtype_name(dtype),
-                      dtype == DType::f16 ? "; store its KV as bf16 or f32" : "");
-  }
   return Status::ok();
 }
 

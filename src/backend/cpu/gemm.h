@@ -11,7 +11,6 @@
 #include <memory>
 #include <span>
 
-#include "backend/backend.h"
 #include "backend/cpu/matrix.h"
 #include "backend/cpu/scratch.h"
 #include "backend/cpu/tiles.h"

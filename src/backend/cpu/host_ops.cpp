@@ -1,8 +1,9 @@
 // K and V in the memory of a host that runs the model itself, in the host's layout and type.
+#include "backend/cpu/host_ops.h"
+
 #include <atomic>
 #include <cstring>
 
-#include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/grain.h"
 #include "backend/cpu/rope_table.h"
 #include "backend/outside.h"
@@ -50,8 +51,7 @@ bool scatter_row(const HostKv& h, std::byte* base, size_t row, const float* in) 
 
 }  // namespace
 
-Status CpuBackend::read_host(const HostKv& src, const RopeTable& rope, const uint32_t* pos,
-                             Tensor kv) {
+Status CpuHostOps::read(const HostKv& src, const RopeTable& rope, const uint32_t* pos, Tensor kv) {
   const auto& table = static_cast<const CpuRopeTable&>(rope);
   const size_t rows = static_cast<size_t>(kv.rows), kv_dim = src.kv_dim();
   for (size_t i = 0; src.rotated && i < rows; ++i) {
@@ -83,9 +83,9 @@ Status CpuBackend::read_host(const HostKv& src, const RopeTable& rope, const uin
   return Status::ok();
 }
 
-Status CpuBackend::place_host(const HostKv& dst, const RopeTable& rope,
-                              std::span<const StoredRun> runs, const uint8_t* skip,
-                              const Correction* correction) {
+Status CpuHostOps::scatter(const HostKv& dst, const RopeTable& rope,
+                           std::span<const StoredRun> runs, const uint8_t* skip,
+                           const Correction* correction) {
   const auto& table = static_cast<const CpuRopeTable&>(rope);
   const size_t kv_dim = dst.kv_dim();
   // The correction added to the row of a slot, K | V; null: none.
@@ -96,7 +96,7 @@ Status CpuBackend::place_host(const HostKv& dst, const RopeTable& rope,
   BLEND_ASSIGN(auto scratch, scratch_.take(kv_dim * pool_.n_threads() * sizeof(float)));
   for (const StoredRun& run : runs) {
     const size_t end_row = size_t{run.first} + run.n_rows;
-    if (end_row > table.n_positions()) return outside("place_host", end_row, table.n_positions());
+    if (end_row > table.n_positions()) return outside("scatter_host", end_row, table.n_positions());
     const size_t row_bytes = kv_dim * size_of(run.dtype);
     FirstBad bad(run.n_rows);
     pool_.parallel_for(

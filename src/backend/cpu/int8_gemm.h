@@ -9,7 +9,6 @@
 #include <span>
 #include <utility>
 
-#include "backend/backend.h"
 #include "backend/cpu/matrix.h"
 #include "backend/cpu/scratch.h"
 #include "backend/cpu/tiles.h"

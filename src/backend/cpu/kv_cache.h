@@ -9,9 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "backend/backend.h"
 #include "backend/cpu/kv_memory.h"
+#include "backend/kv_cache.h"
 #include "cpu/kv_layout.h"
+#include "model/config.h"
 
 namespace blend::cpu {
 
@@ -55,9 +56,16 @@ class CpuKvCache final : public KvCache {
     }
   }
 
-  // Another cache with the first n_rows slots, sharing those that neither has written to.
-  // Nobody else uses this one meanwhile. UNSUPPORTED: there is no memory that can be shared.
-  Result<std::unique_ptr<CpuKvCache>> fork(uint32_t n_rows) {
+  Result<std::unique_ptr<KvCache>> fork(uint32_t n_rows) override {
+    auto other = share(n_rows);
+    if (other.is_ok()) return std::unique_ptr<KvCache>(std::move(*other));
+    if (other.status().code() == BLEND_E_UNSUPPORTED) return std::unique_ptr<KvCache>();
+    return other.status();
+  }
+
+ private:
+  // fork() where there is memory that can be shared; UNSUPPORTED: there is none.
+  Result<std::unique_ptr<CpuKvCache>> share(uint32_t n_rows) {
     // Where little is left to share, a new file is worth the copy.
     if (!memory_.shares() || n_clean_ < n_rows / 2) {
       BLEND_RETURN_IF_ERROR(memory_.share(ranges(0, n_rows)));
@@ -74,7 +82,6 @@ class CpuKvCache final : public KvCache {
     return other;
   }
 
- private:
   CpuKvCache(const kernels::KvLayout& layout, uint32_t n_layers, uint32_t capacity, DType dtype,
              KvMemory memory)
       : layout_(layout),

@@ -6,8 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/weight.h"
 #include "base/buffer.h"
+#include "model/model_source.h"
 
 namespace blend::kernels {
 struct FewRows;

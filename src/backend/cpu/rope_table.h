@@ -6,9 +6,11 @@
 #include <memory>
 #include <utility>
 
-#include "backend/backend.h"
 #include "backend/cpu/memory.h"
+#include "backend/kv_cache.h"
+#include "base/thread_pool.h"
 #include "cpu/rope.h"
+#include "model/config.h"
 
 namespace blend::cpu {
 

@@ -3,23 +3,8 @@
 #include "backend/cpu/grain.h"
 #include "backend/cpu/weights.h"
 #include "cpu/rms_norm.h"
-#include "cpu/swiglu.h"
 
 namespace blend::cpu {
-
-Status CpuBackend::geglu(Tensor gate_up, Tensor out) {
-  const size_t d_ff = static_cast<size_t>(out.cols);
-  const float* const from = static_cast<const float*>(gate_up.data);
-  float* const to = static_cast<float*>(out.data);
-  pool_.parallel_for(static_cast<size_t>(out.rows), row_grain(2 * d_ff),
-                     [&](size_t begin, size_t end, uint32_t) {
-                       for (size_t i = begin; i < end; ++i) {
-                         const float* gate = from + i * 2 * d_ff;
-                         kernels::geglu(gate, gate + d_ff, d_ff, to + i * d_ff);
-                       }
-                     });
-  return Status::ok();
-}
 
 Status CpuBackend::add_bias(const Weight& bias, Tensor x) {
   const auto& b = static_cast<const CpuVector&>(bias);

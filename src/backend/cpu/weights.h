@@ -1,11 +1,12 @@
 // Weights other than matrices: the embedding table and vectors (norms, biases).
 #pragma once
 
-#include "backend/backend.h"
+#include "backend/weight.h"
 #include "backend/weight_error.h"
 #include "base/buffer.h"
 #include "cpu/block_decode.h"
 #include "cpu/convert.h"
+#include "model/model_source.h"
 
 namespace blend::cpu {
 

@@ -1,12 +1,11 @@
-// Memory, weights and the row-wise operations; attention_ops.cpp, fusion_ops.cpp and host_ops.cpp
-// have the rest.
+// Memory, weights and the row-wise operations; row_ops.cpp, attention_ops.cpp and step_ops.cpp have
+// the rest.
 #include "backend/cuda/cuda_backend.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "backend/cuda/recorder.h"
 #include "backend/cuda/tensors.h"
 #include "backend/weight_error.h"
 #include "cuda/attention.h"
@@ -33,92 +32,63 @@ float element(const TensorView& tensor, size_t index) {
 
 }  // namespace
 
+CudaBackend::CudaBackend(std::unique_ptr<Device> device, ThreadPool& pool)
+    : core_(std::move(device), pool) {
+  traits_.operand_bytes = traits_.cache_bytes = sizeof(uint16_t);
+  traits_.decodes_packed = true;
+  traits_.block_rows = 4096;
+  // Products of this few rows take as long as reading the weights (that ends at some 300 rows
+  // on an H100), so a step may have all of them: only the attention of the present rows
+  // grows. And a table of them fits into a launch's arguments.
+  traits_.step_rows = k::StepRows::kMost;
+  traits_.pads_steps = true;  // cuBLASLt has other algorithms for other row counts
+}
+
 Result<std::unique_ptr<Backend>> CudaBackend::create(int32_t device, ThreadPool& pool) {
   BLEND_ASSIGN(auto opened, Device::open(device));
   std::unique_ptr<CudaBackend> b(new CudaBackend(std::move(opened), pool));
-  const auto scope = b->enter();  // left before the backend is destroyed, should the rest fail
-  b->name_ = "cuda:" + std::to_string(device) + " (" + b->device_->name() + ")";
+  // Left before the backend is destroyed, should the rest fail.
+  const auto scope = b->core_.enter();
+  b->name_ = "cuda:" + std::to_string(device) + " (" + b->core_.device().name() + ")";
   BLEND_CUDA_CHECK(k::prepare_attention());
   BLEND_CUDA_CHECK(k::prepare_attention_each());
   BLEND_CUDA_CHECK(k::prepare_attention_mass());
   BLEND_CUDA_CHECK(k::prepare_attention_tempered());
-  BLEND_ASSIGN(b->stager_, Stager::create(*b->device_, pool));
-  BLEND_ASSIGN(b->gemm_, Gemm::create(*b->device_));
+  BLEND_RETURN_IF_ERROR(b->core_.start());
+  BLEND_ASSIGN(b->gemm_, Gemm::create(b->core_.device()));
   return std::unique_ptr<Backend>(std::move(b));
 }
 
 // ---- Memory
 
 Result<std::unique_ptr<DeviceBuffer>> CudaBackend::allocate(size_t bytes) {
-  const auto scope = enter();
-  BLEND_ASSIGN(Memory memory, device_->allocate(bytes));
+  const auto scope = core_.enter();
+  BLEND_ASSIGN(Memory memory, core_.device().allocate(bytes));
   return std::unique_ptr<DeviceBuffer>(new CudaBuffer(std::move(memory)));
 }
 
 Result<std::unique_ptr<DeviceBuffer>> CudaBackend::allocate_host(size_t bytes) {
-  const auto scope = enter();
-  BLEND_ASSIGN(Pinned memory, device_->pin(bytes));
-  return std::unique_ptr<DeviceBuffer>(new CudaHostBuffer(*device_, std::move(memory)));
+  const auto scope = core_.enter();
+  BLEND_ASSIGN(Pinned memory, core_.device().pin(bytes));
+  return std::unique_ptr<DeviceBuffer>(new CudaHostBuffer(core_.device(), std::move(memory)));
 }
 
 Result<std::unique_ptr<Fence>> CudaBackend::fence() {
-  const auto scope = enter();
-  BLEND_ASSIGN(UniqueEvent event, device_->make_event());
-  BLEND_CUDA_CHECK(cudaEventRecord(event.get(), device_->copies()));
-  return std::unique_ptr<Fence>(new CudaFence(*device_, std::move(event)));
-}
-
-Result<std::unique_ptr<DeviceBuffer>> CudaBackend::keep(size_t bytes,
-                                                        std::span<const KeptPart> parts) {
-  const auto scope = enter();
-  BLEND_ASSIGN(std::unique_ptr<DeviceBuffer> kept, stager_->keep(bytes, parts));
-  return kept;
-}
-
-std::unique_ptr<RecordedStep> CudaBackend::record(const StepInput& input,
-                                                  const std::function<Status()>& issue) {
-  const auto scope = enter();
-  return record_step(*device_, *stager_, input, issue);
-}
-
-Status CudaBackend::check_room(uint64_t n_elements) {
-  const auto scope = enter();
-  const uint64_t bytes = n_elements * sizeof(uint16_t);
-  if (bytes <= device_->free_bytes()) return Status::ok();
-  return make_error(
-      BLEND_E_OUT_OF_MEMORY,
-      "the weights need %llu bytes in bf16, but %s: use a device with more, a smaller "
-      "model, or the backend 'cpu'",
-      static_cast<unsigned long long>(bytes), device_->room().c_str());
-}
-
-Status CudaBackend::fetch(void* to, const void* from, size_t bytes) {
-  if (bytes == 0) return Status::ok();
-  BLEND_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()));
-  return device_->wait(stream());
+  const auto scope = core_.enter();
+  BLEND_ASSIGN(UniqueEvent event, core_.device().make_event());
+  BLEND_CUDA_CHECK(cudaEventRecord(event.get(), core_.device().copies()));
+  return std::unique_ptr<Fence>(new CudaFence(core_.device(), std::move(event)));
 }
 
 Status CudaBackend::download(const Tensor& src, float* dst) {
   const auto n = static_cast<size_t>(src.rows * src.cols);
   if (n == 0) return Status::ok();
-  const auto scope = enter();
-  if (type_of(src) == DType::f32) return fetch(dst, src.data, n * sizeof(float));
-  BLEND_ASSIGN(const Memory wide, device_->allocate(n * sizeof(float)));
-  k::to_f32(src.data, DType::bf16, n, wide.as<float>(), 0, nullptr, stream());
+  const auto scope = core_.enter();
+  if (type_of(src) == DType::f32) return core_.fetch(dst, src.data, n * sizeof(float));
+  BLEND_ASSIGN(const Memory wide, core_.device().allocate(n * sizeof(float)));
+  k::to_f32(src.data, DType::bf16, n, wide.as<float>(), 0, nullptr, core_.stream());
   BLEND_RETURN_IF_ERROR(check_launch("download"));
-  return fetch(dst, wide.as<void>(), n * sizeof(float));
-}
-
-Result<Memory> CudaBackend::make_counter() {
-  BLEND_ASSIGN(Memory counter, device_->allocate(sizeof kNone));
-  BLEND_CUDA_CHECK(cudaMemsetAsync(counter.as<void>(), 0xff, sizeof kNone, stream()));
-  return counter;
-}
-
-Result<unsigned long long> CudaBackend::read_counter(const Memory& counter) {
-  unsigned long long value = 0;
-  BLEND_RETURN_IF_ERROR(fetch(&value, counter.as<void>(), sizeof value));
-  return value;
+  return core_.fetch(dst, wide.as<void>(), n * sizeof(float));
 }
 
 // ---- Weights
@@ -129,29 +99,30 @@ Status CudaBackend::load_pieces(const TensorView& tensor, size_t rows, size_t co
   const size_t rows_at_once = std::max<size_t>(1, kPieceBytes / std::max<size_t>(row_bytes, 1));
   const bool quantized = tensor.blocks != BlockType::none;
   std::vector<float> decoded(quantized ? std::min(rows_at_once, rows) * cols : 0);
-  BLEND_ASSIGN(const Memory bad, make_counter());
+  BLEND_ASSIGN(const Memory bad, core_.make_counter());
   for (size_t first = 0; first < rows; first += rows_at_once) {
     const size_t n = std::min(rows_at_once, rows - first);
-    BLEND_ASSIGN(const Memory raw, device_->allocate(n * row_bytes));
+    BLEND_ASSIGN(const Memory raw, core_.device().allocate(n * row_bytes));
     const std::byte* from = tensor.data + first * row_bytes;
     if (quantized) {
-      pool_.parallel_for(n, 64, [&](size_t begin, size_t end, uint32_t) {
+      core_.pool().parallel_for(n, 64, [&](size_t begin, size_t end, uint32_t) {
         decode_blocks(tensor.blocks, tensor.row(static_cast<int64_t>(first + begin)),
                       (end - begin) * cols, decoded.data() + begin * cols);
       });
       from = reinterpret_cast<const std::byte*>(decoded.data());
     }
-    BLEND_RETURN_IF_ERROR(stager_->copy(raw.as<void>(), from, n * row_bytes));
+    BLEND_RETURN_IF_ERROR(core_.stager().copy(raw.as<void>(), from, n * row_bytes));
     use(context, raw.as<void>(), first, n, bad.as<unsigned long long>());
     BLEND_RETURN_IF_ERROR(check_launch("loading a weight"));
   }
-  BLEND_ASSIGN(const unsigned long long index, read_counter(bad));
-  if (index == kNone) return Status::ok();
+  BLEND_ASSIGN(const unsigned long long index, core_.read_counter(bad));
+  if (index == CudaCore::kNone) return Status::ok();
   return not_finite(tensor, index, element(tensor, index));
 }
 
-Result<std::unique_ptr<Weight>> CudaBackend::load_matrix(std::span<const TensorView* const> parts) {
-  const auto scope = enter();
+Result<std::unique_ptr<Weight>> CudaBackend::load_matrix(std::span<const TensorView* const> parts,
+                                                         WeightForm /*form*/) {
+  const auto scope = core_.enter();
   if (parts.empty()) return make_error(BLEND_E_INTERNAL, "a matrix of no parts");
   const int64_t in = parts[0]->shape.back(), stride = (in + 7) / 8 * 8;
   int64_t out = 0;
@@ -162,7 +133,7 @@ Result<std::unique_ptr<Weight>> CudaBackend::load_matrix(std::span<const TensorV
     }
     out += part->shape[0];
   }
-  auto memory = device_->allocate(static_cast<size_t>(out * stride) * sizeof(uint16_t));
+  auto memory = core_.device().allocate(static_cast<size_t>(out * stride) * sizeof(uint16_t));
   if (!memory.is_ok()) return memory.status().with_context("tensor '" + parts[0]->name + "'");
   struct Context {
     const TensorView* part;
@@ -170,7 +141,7 @@ Result<std::unique_ptr<Weight>> CudaBackend::load_matrix(std::span<const TensorV
     uint16_t* to;
     cudaStream_t stream;
   } c{nullptr, static_cast<size_t>(in), static_cast<size_t>(stride), memory->as<uint16_t>(),
-      stream()};
+      core_.stream()};
   for (const TensorView* part : parts) {
     c.part = part;
     const auto rows = static_cast<size_t>(part->shape[0]);
@@ -189,13 +160,13 @@ Result<std::unique_ptr<Weight>> CudaBackend::load_matrix(std::span<const TensorV
 
 Result<std::unique_ptr<Weight>> CudaBackend::load_table(const TensorView& table,
                                                         bool known_finite) {
-  const auto scope = enter();
+  const auto scope = core_.enter();
   if (table.shape.size() != 2) {
     return make_error(BLEND_E_INTERNAL, "tensor '%s' is not a table", table.name.c_str());
   }
   // A quantized table is kept decoded.
-  auto memory = device_->allocate(static_cast<size_t>(table.elements()) *
-                                  static_cast<size_t>(dtype_size(table.dtype)));
+  auto memory = core_.device().allocate(static_cast<size_t>(table.elements()) *
+                                        static_cast<size_t>(dtype_size(table.dtype)));
   if (!memory.is_ok()) return memory.status().with_context("tensor '" + table.name + "'");
   struct Context {
     const TensorView* table;
@@ -208,7 +179,7 @@ Result<std::unique_ptr<Weight>> CudaBackend::load_table(const TensorView& table,
       static_cast<size_t>(table.shape[1]),
       memory->as<std::byte>(),
       known_finite,
-      stream(),
+      core_.stream(),
       cudaSuccess};
   BLEND_RETURN_IF_ERROR(load_pieces(
       table, static_cast<size_t>(table.shape[0]), c.cols,
@@ -239,10 +210,10 @@ Result<std::unique_ptr<Weight>> CudaBackend::load_vector(std::span<const TensorV
       values[first + i] += offset;
     }
   }
-  const auto scope = enter();
-  BLEND_ASSIGN(Memory memory, device_->allocate(values.size() * sizeof(float)));
+  const auto scope = core_.enter();
+  BLEND_ASSIGN(Memory memory, core_.device().allocate(values.size() * sizeof(float)));
   BLEND_RETURN_IF_ERROR(
-      stager_->copy(memory.as<void>(), values.data(), values.size() * sizeof(float)));
+      core_.stager().copy(memory.as<void>(), values.data(), values.size() * sizeof(float)));
   return std::unique_ptr<Weight>(
       new CudaVector(std::move(memory), static_cast<int64_t>(values.size())));
 }
@@ -256,9 +227,9 @@ Status CudaBackend::embed(const Weight& table, const int32_t* tokens, Tensor out
                       static_cast<long long>(out.cols), static_cast<long long>(t.cols()));
   }
   if (out.rows == 0) return Status::ok();
-  const auto scope = enter();
-  BLEND_ASSIGN(const Memory ids, stager_->upload(tokens, static_cast<size_t>(out.rows)));
-  k::embed(t.data(), t.dtype(), ids.as<int32_t>(), rows_of(out), stream());
+  const auto scope = core_.enter();
+  BLEND_ASSIGN(const Memory ids, core_.stager().upload(tokens, static_cast<size_t>(out.rows)));
+  k::embed(t.data(), t.dtype(), ids.as<int32_t>(), rows_of(out), core_.stream());
   return check_launch("embed");
 }
 
@@ -267,32 +238,32 @@ Status CudaBackend::gather(Tensor src, const uint32_t* rows, Tensor dst) {
     return make_error(BLEND_E_INTERNAL, "gather: rows of another shape");
   }
   if (dst.rows == 0 || dst.cols == 0) return Status::ok();
-  const auto scope = enter();
-  BLEND_ASSIGN(const Memory picked, stager_->upload(rows, static_cast<size_t>(dst.rows)));
+  const auto scope = core_.enter();
+  BLEND_ASSIGN(const Memory picked, core_.stager().upload(rows, static_cast<size_t>(dst.rows)));
   const auto bytes = static_cast<size_t>(dst.rows * dst.cols * dst.elem_bytes);
   const auto* const from = static_cast<const std::byte*>(src.data);
   auto* const to = static_cast<std::byte*>(dst.data);
   const bool apart =
       to + bytes <= from || from + static_cast<size_t>(src.rows * src.cols * src.elem_bytes) <= to;
   if (apart) {
-    k::gather(rows_of(src), picked.as<uint32_t>(), rows_of(dst), stream());
+    k::gather(rows_of(src), picked.as<uint32_t>(), rows_of(dst), core_.stream());
     return check_launch("gather");
   }
   // All rows are copied at once, so in shared memory one might be overwritten before it was read.
-  BLEND_ASSIGN(const Memory aside, device_->allocate(bytes));
+  BLEND_ASSIGN(const Memory aside, core_.device().allocate(bytes));
   Tensor out = dst;
   out.data = aside.as<void>();
-  k::gather(rows_of(src), picked.as<uint32_t>(), rows_of(out), stream());
+  k::gather(rows_of(src), picked.as<uint32_t>(), rows_of(out), core_.stream());
   BLEND_RETURN_IF_ERROR(check_launch("gather"));
-  BLEND_CUDA_CHECK(cudaMemcpyAsync(to, out.data, bytes, cudaMemcpyDeviceToDevice, stream()));
+  BLEND_CUDA_CHECK(cudaMemcpyAsync(to, out.data, bytes, cudaMemcpyDeviceToDevice, core_.stream()));
   return Status::ok();
 }
 
 Status CudaBackend::rms_norm(Tensor x, const Weight& weight, float eps, Tensor out) {
   const auto& w = static_cast<const CudaVector&>(weight);
   if (w.size() != x.cols) return make_error(BLEND_E_INTERNAL, "rms_norm: weight of another size");
-  const auto scope = enter();
-  k::rms_norm(rows_of(x), w.data(), eps, rows_of(out), stream());
+  const auto scope = core_.enter();
+  k::rms_norm(rows_of(x), w.data(), eps, rows_of(out), core_.stream());
   return check_launch("rms_norm");
 }
 
@@ -305,7 +276,7 @@ Status CudaBackend::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate)
                       static_cast<long long>(y.rows), static_cast<long long>(y.cols));
   }
   if (x.rows == 0) return Status::ok();
-  const auto scope = enter();
+  const auto scope = core_.enter();
   const GemmShape shape{x.rows, m.stride(), m.out(), type_of(y) == DType::bf16};
   if (type_of(x) == DType::bf16 && m.stride() == m.in()) {
     return gemm_->run(shape, static_cast<const uint16_t*>(x.data), m.data(), y.data, accumulate);
@@ -313,17 +284,21 @@ Status CudaBackend::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate)
   // f32 operands, or rows not aligned to 16 bytes.
   const auto rows = static_cast<size_t>(x.rows), cols = static_cast<size_t>(x.cols),
              stride = static_cast<size_t>(m.stride());
-  BLEND_ASSIGN(const Memory operand, device_->allocate(rows * stride * sizeof(uint16_t)));
+  BLEND_ASSIGN(const Memory operand, core_.device().allocate(rows * stride * sizeof(uint16_t)));
   k::to_bf16_rows(x.data, type_of(x), rows, cols, operand.as<uint16_t>(), stride, 0, nullptr,
-                  stream());
+                  core_.stream());
   BLEND_RETURN_IF_ERROR(check_launch("matmul"));
   return gemm_->run(shape, operand.as<uint16_t>(), m.data(), y.data, accumulate);
 }
 
-Status CudaBackend::swiglu(Tensor gate_up, Tensor out) {
-  const auto scope = enter();
-  k::swiglu(rows_of(gate_up), rows_of(out), stream());
-  return check_launch("swiglu");
+Status CudaBackend::glu(Activation activation, Tensor gate_up, Tensor out) {
+  const auto scope = core_.enter();
+  if (activation == Activation::silu) {
+    k::swiglu(rows_of(gate_up), rows_of(out), core_.stream());
+    return check_launch("swiglu");
+  }
+  k::geglu(rows_of(gate_up), rows_of(out), core_.stream());
+  return check_launch("geglu");
 }
 
 }  // namespace blend::cuda

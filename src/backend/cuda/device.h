@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "backend/backend.h"
 #include "backend/cuda/check.h"
 #include "backend/cuda/primary_context.h"
+#include "base/status.h"
 
 namespace blend::cuda {
 

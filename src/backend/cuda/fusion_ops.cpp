@@ -1,9 +1,11 @@
-// The operations that fusion needs besides attention.
+// Deviation, the choice of rows and the drift correction.
+#include "backend/cuda/fusion_ops.h"
+
+#include <algorithm>
 #include <limits>
 #include <vector>
 
-#include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/tensors.h"
+#include "backend/cuda/plain_rows.h"
 #include "backend/drift_share.h"
 #include "cuda/selection.h"
 
@@ -24,63 +26,36 @@ Status check_runs(const char* op, std::span<const StoredRun> runs, const Tensor&
 
 }  // namespace
 
-k::PackedRows CudaBackend::packed_rows(const Stager::Rows& staged, size_t i, const StoredRun& run,
-                                       size_t kv_dim) {
-  return {static_cast<const uint8_t*>(staged.k(i)),
-          static_cast<const uint8_t*>(staged.v(i)),
-          run.packed.packing,
-          run.dtype,
-          static_cast<uint32_t>(kv_dim),
-          run.packed.head_dim,
-          run.packed.n_rows,
-          run.plane_row};
-}
-
-Result<CudaBackend::PlainRows> CudaBackend::plain_rows(const Stager::Rows& staged, size_t i,
-                                                       const StoredRun& run, size_t kv_dim) {
-  PlainRows rows;
-  rows.k = staged.k(i);
-  rows.v = staged.v(i);
-  if (run.packed.packing == Packing::none) return rows;
-  const size_t plane = run.n_rows * kv_dim * static_cast<size_t>(dtype_size(run.dtype));
-  BLEND_ASSIGN(rows.unpacked, device_->allocate(2 * plane));
-  auto* const at = rows.unpacked.as<std::byte>();
-  k::unpack_rows(packed_rows(staged, i, run, kv_dim), run.n_rows, at, at + plane, stream());
-  rows.k = at;
-  rows.v = at + plane;
-  return rows;
-}
-
-Status CudaBackend::deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
-                              float* out) {
+Status CudaFusionOps::deviation(Tensor kv, std::span<const StoredRun> runs,
+                                const DeviationRule& rule, float* out) {
   BLEND_RETURN_IF_ERROR(check_runs("deviation", runs, kv));
   if (runs.empty()) return Status::ok();
-  const auto scope = enter();
+  const auto scope = core_.enter();
   const size_t kv_dim = static_cast<size_t>(kv.cols) / 2, rows = static_cast<size_t>(kv.rows);
   const k::DeviationTerms terms{rule.metric != DeviationMetric::v,
                                 rule.metric != DeviationMetric::k, rule.norm == DeviationNorm::l2,
                                 rule.relative};
-  BLEND_ASSIGN(const Memory sums, device_->allocate(rows * sizeof(float)));
+  BLEND_ASSIGN(const Memory sums, core_.device().allocate(rows * sizeof(float)));
   {
-    BLEND_ASSIGN(const Stager::Rows staged, stager_->stage(runs, kv_dim));
+    BLEND_ASSIGN(const Stager::Rows staged, core_.stager().stage(runs, kv_dim));
     for (size_t i = 0; i < runs.size(); ++i) {
-      BLEND_ASSIGN(const PlainRows plain, plain_rows(staged, i, runs[i], kv_dim));
+      BLEND_ASSIGN(const PlainRows plain, plain_rows(core_, staged, i, runs[i], kv_dim));
       const k::StoredRows stored{plain.k, plain.v, runs[i].dtype, runs[i].n_rows, runs[i].first};
       k::deviation(static_cast<const float*>(kv.data), kv_dim, stored, terms, sums.as<float>(),
-                   stream());
+                   core_.stream());
     }
     BLEND_RETURN_IF_ERROR(check_launch("deviation"));
   }
   std::vector<float> all(rows);
-  BLEND_RETURN_IF_ERROR(fetch(all.data(), sums.as<void>(), rows * sizeof(float)));
+  BLEND_RETURN_IF_ERROR(core_.fetch(all.data(), sums.as<void>(), rows * sizeof(float)));
   for (const StoredRun& run : runs) {
     std::copy_n(all.begin() + run.first, run.n_rows, out + run.first);
   }
   return Status::ok();
 }
 
-Status CudaBackend::drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
-                                 Tensor out) {
+Status CudaFusionOps::drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
+                                   Tensor out) {
   const size_t kv_dim = static_cast<size_t>(kv.cols) / 2, n_in = inputs.size(kv_dim);
   if (out.rows != kv.rows || static_cast<size_t>(out.cols) != n_in) {
     return make_error(BLEND_E_INTERNAL, "drift_inputs: %lld columns for %zu inputs",
@@ -88,19 +63,19 @@ Status CudaBackend::drift_inputs(Tensor kv, std::span<const StoredRun> runs, Dri
   }
   BLEND_RETURN_IF_ERROR(check_runs("drift_inputs", runs, kv));
   if (runs.empty()) return Status::ok();
-  const auto scope = enter();
-  BLEND_ASSIGN(const Stager::Rows staged, stager_->stage(runs, kv_dim));
+  const auto scope = core_.enter();
+  BLEND_ASSIGN(const Stager::Rows staged, core_.stager().stage(runs, kv_dim));
   for (size_t i = 0; i < runs.size(); ++i) {
-    BLEND_ASSIGN(const PlainRows plain, plain_rows(staged, i, runs[i], kv_dim));
+    BLEND_ASSIGN(const PlainRows plain, plain_rows(core_, staged, i, runs[i], kv_dim));
     const k::StoredRows stored{plain.k, plain.v, runs[i].dtype, runs[i].n_rows, runs[i].first};
     k::drift_inputs(static_cast<const float*>(kv.data), kv_dim, stored, inputs.fresh,
-                    inputs.constant, static_cast<float*>(out.data), stream());
+                    inputs.constant, static_cast<float*>(out.data), core_.stream());
   }
   return check_launch("drift_inputs");
 }
 
-Status CudaBackend::stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
-                                  Tensor out) {
+Status CudaFusionOps::stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
+                                    Tensor out) {
   constexpr size_t kScales = StoredFeatures::kScales, kCount = StoredFeatures::kCount;
   const auto n_in = static_cast<size_t>(out.cols), kv_dim = (n_in - kCount) / (2 * kScales);
   if (n_in != DriftInputs::of_stored().size(kv_dim)) {
@@ -108,21 +83,21 @@ Status CudaBackend::stored_inputs(std::span<const StoredRun> runs, const StoredF
   }
   BLEND_RETURN_IF_ERROR(check_runs("stored_inputs", runs, out));
   if (runs.empty()) return Status::ok();
-  const auto scope = enter();
+  const auto scope = core_.enter();
   static_assert(sizeof(StoredFeatures) == kCount * sizeof(float));
-  BLEND_ASSIGN(const Memory values,
-               stager_->upload(features->values.data(), static_cast<size_t>(out.rows) * kCount));
-  BLEND_ASSIGN(const Stager::Rows staged, stager_->stage(runs, kv_dim));
+  BLEND_ASSIGN(const Memory values, core_.stager().upload(features->values.data(),
+                                                          static_cast<size_t>(out.rows) * kCount));
+  BLEND_ASSIGN(const Stager::Rows staged, core_.stager().stage(runs, kv_dim));
   for (size_t i = 0; i < runs.size(); ++i) {
-    BLEND_ASSIGN(const PlainRows plain, plain_rows(staged, i, runs[i], kv_dim));
+    BLEND_ASSIGN(const PlainRows plain, plain_rows(core_, staged, i, runs[i], kv_dim));
     const k::StoredRows stored{plain.k, plain.v, runs[i].dtype, runs[i].n_rows, runs[i].first};
     k::stored_inputs(kv_dim, stored, values.as<float>(), kCount, kScales,
-                     static_cast<float*>(out.data), stream());
+                     static_cast<float*>(out.data), core_.stream());
   }
   return check_launch("stored_inputs");
 }
 
-Status CudaBackend::drift_share(Tensor predicted, Tensor drift, DriftShare* share) {
+Status CudaFusionOps::drift_share(Tensor predicted, Tensor drift, DriftShare* share) {
   if (predicted.rows != drift.rows || predicted.cols != drift.cols) {
     return make_error(BLEND_E_INTERNAL, "drift_share: %lld rows for %lld",
                       static_cast<long long>(predicted.rows), static_cast<long long>(drift.rows));
@@ -130,58 +105,38 @@ Status CudaBackend::drift_share(Tensor predicted, Tensor drift, DriftShare* shar
   const auto rows = static_cast<size_t>(predicted.rows);
   std::vector<k::DriftSums> sums(2 * rows);
   if (rows > 0) {
-    const auto scope = enter();
+    const auto scope = core_.enter();
     const size_t bytes = sums.size() * sizeof sums[0];
-    BLEND_ASSIGN(const Memory on_device, device_->allocate(bytes));
+    BLEND_ASSIGN(const Memory on_device, core_.device().allocate(bytes));
     k::drift_sums(static_cast<const float*>(predicted.data), static_cast<const float*>(drift.data),
                   static_cast<size_t>(predicted.cols) / 2, rows, on_device.as<k::DriftSums>(),
-                  stream());
+                  core_.stream());
     BLEND_RETURN_IF_ERROR(check_launch("drift_share"));
-    BLEND_RETURN_IF_ERROR(fetch(sums.data(), on_device.as<void>(), bytes));
+    BLEND_RETURN_IF_ERROR(core_.fetch(sums.data(), on_device.as<void>(), bytes));
   }
   *share = share_of(sums.data(), rows);
   return Status::ok();
 }
 
-Status CudaBackend::scale_kv(Tensor kv, DriftShare share) {
-  const auto scope = enter();
+Status CudaFusionOps::scale_kv(Tensor kv, DriftShare share) {
+  const auto scope = core_.enter();
   k::scale_kv(static_cast<float*>(kv.data), static_cast<size_t>(kv.cols) / 2,
-              static_cast<size_t>(kv.rows), share.k, share.v, stream());
+              static_cast<size_t>(kv.rows), share.k, share.v, core_.stream());
   return check_launch("scale_kv");
 }
 
-Status CudaBackend::top_k(std::span<const float> scores, size_t count, uint32_t* out) {
+Status CudaFusionOps::top_k(std::span<const float> scores, size_t count, uint32_t* out) {
   if (count > scores.size() || scores.size() > std::numeric_limits<int32_t>::max()) {
     return make_error(BLEND_E_INTERNAL, "top_k: %zu of %zu scores", count, scores.size());
   }
   if (count == 0) return Status::ok();
-  const auto scope = enter();
-  BLEND_ASSIGN(const Memory values, stager_->upload(scores.data(), scores.size()));
-  BLEND_ASSIGN(const Memory chosen, device_->allocate(count * sizeof(uint32_t)));
+  const auto scope = core_.enter();
+  BLEND_ASSIGN(const Memory values, core_.stager().upload(scores.data(), scores.size()));
+  BLEND_ASSIGN(const Memory chosen, core_.device().allocate(count * sizeof(uint32_t)));
   k::top_k(values.as<float>(), static_cast<uint32_t>(scores.size()), static_cast<uint32_t>(count),
-           chosen.as<uint32_t>(), stream());
+           chosen.as<uint32_t>(), core_.stream());
   BLEND_RETURN_IF_ERROR(check_launch("top_k"));
-  return fetch(out, chosen.as<void>(), count * sizeof(uint32_t));
-}
-
-Status CudaBackend::encode_kv(Tensor kv, DType dtype, std::byte* k_out, std::byte* v_out) {
-  const size_t rows = static_cast<size_t>(kv.rows), kv_dim = static_cast<size_t>(kv.cols) / 2;
-  const size_t plane = rows * kv_dim * static_cast<size_t>(dtype_size(dtype));
-  if (plane == 0) return Status::ok();
-  const auto scope = enter();
-  BLEND_ASSIGN(const Memory bad, make_counter());
-  BLEND_ASSIGN(const Memory encoded, device_->allocate(2 * plane));
-  std::byte* const at = encoded.as<std::byte>();
-  k::encode_kv(static_cast<const float*>(kv.data), rows, kv_dim, dtype, at, at + plane,
-               bad.as<unsigned long long>(), stream());
-  BLEND_RETURN_IF_ERROR(check_launch("encode_kv"));
-  BLEND_RETURN_IF_ERROR(fetch(k_out, at, plane));
-  BLEND_RETURN_IF_ERROR(fetch(v_out, at + plane, plane));
-  BLEND_ASSIGN(const unsigned long long row, read_counter(bad));
-  if (row == kNone) return Status::ok();
-  return make_error(
-      BLEND_E_NUMERIC, "K or V of row %llu is not finite in %s: the model's activations overflow%s",
-      row, dtype_name(dtype), dtype == DType::f16 ? "; store its KV as bf16 or f32" : "");
+  return core_.fetch(out, chosen.as<void>(), count * sizeof(uint32_t));
 }
 
 }  // namespace blend::cuda

@@ -108,7 +108,7 @@ Status ask(const LtLibrary& lt, cublasLtHandle_t handle, const GemmShape& shape,
 
 int64_t gemm_bucket(int64_t rows) {
   if (rows <= 16) return rows;
-  if (rows <= 32) return 32;  // a step's (CudaBackend::step_rows()), exactly
+  if (rows <= 32) return 32;  // a step's (BackendTraits::step_rows), exactly
   const int64_t step = rows <= 512 ? 64 : rows <= 4096 ? 512 : 4096;
   return (rows + step - 1) / step * step;
 }

@@ -111,9 +111,10 @@ Result<Memory> Recorder::input(const void* from, size_t bytes) {
   return Memory(nullptr, inputs_.as<std::byte>() + (at - begin), 0, nullptr);
 }
 
-std::unique_ptr<RecordedStep> record_step(Device& device, Stager& stager, const StepInput& input,
-                                          const std::function<Status()>& issue) {
-  Recorder recorder(device, input);
+std::unique_ptr<RecordedStep> CudaRecordOps::record(const StepInput& input,
+                                                    const std::function<Status()>& issue) {
+  const auto scope = core_.enter();
+  Recorder recorder(core_.device(), input);
   if (!recorder.begin().is_ok() || !issue().is_ok()) return nullptr;
   auto graph = recorder.end();
   if (!graph.is_ok()) return nullptr;
@@ -122,7 +123,8 @@ std::unique_ptr<RecordedStep> record_step(Device& device, Stager& stager, const 
     (void)cudaGetLastError();
     return nullptr;
   }
-  return std::make_unique<CudaStep>(device, stager, recorder, input.pos, UniqueGraphExec(exec));
+  return std::make_unique<CudaStep>(core_.device(), core_.stager(), recorder, input.pos,
+                                    UniqueGraphExec(exec));
 }
 
 }  // namespace blend::cuda

@@ -17,7 +17,8 @@
 #include <memory>
 #include <vector>
 
-#include "backend/cuda/stager.h"
+#include "backend/cuda/core.h"
+#include "backend/record_ops.h"
 
 namespace blend::cuda {
 
@@ -63,8 +64,16 @@ class Recorder {
   std::vector<uint8_t> free_;  // for each: it was returned
 };
 
-// Null: the device cannot record it, whatever the reason; nothing has run.
-std::unique_ptr<RecordedStep> record_step(Device& device, Stager& stager, const StepInput& input,
-                                          const std::function<Status()>& issue);
+// Thread-safe as CudaBackend is, whose core it uses.
+class CudaRecordOps final : public RecordOps {
+ public:
+  explicit CudaRecordOps(const CudaCore& core) : core_(core) {}
+
+  std::unique_ptr<RecordedStep> record(const StepInput& input,
+                                       const std::function<Status()>& issue) override;
+
+ private:
+  const CudaCore& core_;
+};
 
 }  // namespace blend::cuda

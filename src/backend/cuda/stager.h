@@ -20,6 +20,9 @@
 #include <vector>
 
 #include "backend/cuda/device.h"
+#include "backend/device_memory.h"
+#include "backend/stored_run.h"
+#include "base/thread_pool.h"
 
 namespace blend::cuda {
 
@@ -106,7 +109,7 @@ class Stager {
   // them, are one copy, including the little that lies between them.
   Result<Rows> stage(std::span<const StoredRun> runs, size_t row_elements);
 
-  // See Backend::keep(). Kernels read kept memory only after stage() of a run that names it.
+  // See DeviceMemory::keep(). Kernels read kept memory only after stage() of a run that names it.
   Result<std::unique_ptr<DeviceBuffer>> keep(size_t bytes, std::span<const KeptPart> parts);
 
  private:

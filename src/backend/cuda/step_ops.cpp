@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/packed_qkv.h"
 #include "backend/cuda/recorder.h"
 #include "backend/cuda/tensors.h"
 #include "backend/outside.h"
@@ -29,10 +30,10 @@ Status check_not_recorded(const Device& device, const char* op) {
 
 }  // namespace
 
-Status CudaBackend::project_qkv_each(const QkvWeights& weights, uint32_t layer, Tensor x,
-                                     std::span<const RowInto> rows, Tensor q, Tensor scratch) {
+Status CudaPackedQkv::project_each(const QkvWeights& weights, uint32_t layer, Tensor x,
+                                   std::span<const RowInto> rows, Tensor q, Tensor scratch) {
   if (rows.empty()) return Status::ok();
-  BLEND_RETURN_IF_ERROR(check_not_recorded(*device_, "project_qkv_each"));
+  BLEND_RETURN_IF_ERROR(check_not_recorded(core_.device(), "project_qkv_each"));
   const auto view_of = [&](const RowInto& r) {
     return static_cast<const CudaKvCache&>(*r.cache).layer(layer);
   };
@@ -55,13 +56,13 @@ Status CudaBackend::project_qkv_each(const QkvWeights& weights, uint32_t layer, 
       return make_error(BLEND_E_INTERNAL, "project_qkv_each: row %u is not of this model", r.row);
     }
   }
-  const auto scope = enter();
+  const auto scope = core_.enter();
   BLEND_RETURN_IF_ERROR(project_stacked(weights, x, scratch, q.rows, q.cols, view));
   k::StepRows table;
   table.shape = view;
   const auto launch = [&]() -> Status {
     k::place_step(table, static_cast<const float*>(scratch.data), static_cast<uint32_t>(q.cols),
-                  q_turns, k_turns, static_cast<uint16_t*>(q.data), stream());
+                  q_turns, k_turns, static_cast<uint16_t*>(q.data), core_.stream());
     table.n = 0;
     return check_launch("project_qkv_each");
   };
@@ -76,7 +77,7 @@ Status CudaBackend::project_qkv_each(const QkvWeights& weights, uint32_t layer, 
 Status CudaBackend::attention_each(uint32_t layer, const AttentionRule& rule, Tensor q,
                                    std::span<const RowOver> rows) {
   if (rows.empty()) return Status::ok();
-  BLEND_RETURN_IF_ERROR(check_not_recorded(*device_, "attention_each"));
+  BLEND_RETURN_IF_ERROR(check_not_recorded(core_.device(), "attention_each"));
   const auto view_of = [&](const RowOver& r) {
     return static_cast<const CudaKvCache&>(*r.cache).layer(layer);
   };
@@ -87,17 +88,17 @@ Status CudaBackend::attention_each(uint32_t layer, const AttentionRule& rule, Te
       return make_error(BLEND_E_INTERNAL, "attention_each: row %u is not of this model", r.row);
     }
   }
-  const auto scope = enter();
+  const auto scope = core_.enter();
   const auto group = static_cast<uint32_t>(static_cast<size_t>(q.cols) / view.kv_dim());
-  k::AttentionRows all = {rows_of(q),  rows_of(q),  nullptr, scale_of(rule, view.head_dim),
+  k::AttentionRows all = {rows_of(q),  rows_of(q),  nullptr, rule.scale_of(view.head_dim),
                           rule.window, rule.softcap};
   k::AttentionPlan plan;
   k::StepRows table;
   table.shape = view;
   const auto launch = [&]() -> Status {
     BLEND_ASSIGN(const Memory scratch,
-                 device_->allocate(k::each_scratch_floats(table, plan) * sizeof(float)));
-    k::attention_each(table, all, plan, scratch.as<float>(), stream());
+                 core_.device().allocate(k::each_scratch_floats(table, plan) * sizeof(float)));
+    k::attention_each(table, all, plan, scratch.as<float>(), core_.stream());
     table.n = table.n_parts = 0;
     return check_launch("attention_each");
   };
@@ -106,7 +107,7 @@ Status CudaBackend::attention_each(uint32_t layer, const AttentionRule& rule, Te
     // Planned as attention() does: the parts that it is cut into determine its bits.
     plan = k::plan_attention(1, group, view.n_kv_heads, view.head_dim,
                              rule.window == 0 ? r.pos : std::min(r.pos, rule.window - 1),
-                             device_->n_multiprocessors());
+                             core_.device().n_multiprocessors());
     table.add({view_of(r).k, nullptr, nullptr, r.cache->capacity(), r.pos, r.row, 0}, plan.splits);
   }
   return launch();

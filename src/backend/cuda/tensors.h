@@ -6,7 +6,11 @@
 #include <utility>
 
 #include "backend/cuda/device.h"
+#include "backend/kv_cache.h"
+#include "backend/memory.h"
+#include "backend/weight.h"
 #include "cuda/kv_rows.h"
+#include "model/config.h"
 
 namespace blend::cuda {
 
@@ -142,6 +146,9 @@ class CudaKvCache final : public KvCache {
   }
 
   uint32_t capacity() const override { return static_cast<uint32_t>(shape_.slots); }
+  Result<std::unique_ptr<KvCache>> fork(uint32_t /*n_rows*/) override {
+    return std::unique_ptr<KvCache>();
+  }
   kernels::cuda::KvView layer(uint32_t i) const {
     kernels::cuda::KvView view = shape_;
     view.k = memory_.as<uint16_t>() + 2 * plane(shape_) * i;

@@ -208,8 +208,8 @@ TEST_P(BackendOps, RopeCacheAttention) {
     Owned tkv =
         make_tensor(kv, static_cast<int64_t>(fresh.size()), static_cast<int64_t>(2 * kv_dim));
     const auto place = [&] {
-      return backend_->place(**cache, layer, **rope, runs, skip.data(),
-                             corrects ? &correction : nullptr);
+      return backend_->fusion().scatter(**cache, layer, **rope, runs, skip.data(),
+                                        corrects ? &correction : nullptr);
     };
     if (round % 4 < 2) {  // place must leave skipped slots alone, whatever the order
       ASSERT_TRUE(place().is_ok());
@@ -243,9 +243,9 @@ TEST_P(BackendOps, RopeCacheAttention) {
         backend_->attention(**cache, layer, ref.rule, tq.tensor, pos.data(), out.tensor).is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_near(host(out.tensor), want));
     std::vector<float> mass(pos.back() + 1, 0.5f);  // it is added to
-    ASSERT_TRUE(
-        backend_->attention_mass(**cache, layer, ref.rule, tq.tensor, pos.data(), mass.data())
-            .is_ok());
+    ASSERT_TRUE(backend_->fusion()
+                    .attention_mass(**cache, layer, ref.rule, tq.tensor, pos.data(), mass.data())
+                    .is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_near(mass, ref.mass(rotated, pos)));
     const bool usual = ref.rule.scale == 0 && ref.rule.window == 0 && ref.rule.softcap == 0;
     if (usual) {  // tempered attention knows no other

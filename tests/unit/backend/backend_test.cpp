@@ -38,6 +38,24 @@ INSTANTIATE_TEST_SUITE_P(Cpu, BackendOps, testing::ValuesIn(cases()),
 INSTANTIATE_TEST_SUITE_P(Cpu, BackendMove, testing::ValuesIn(cases()),
                          [](const auto& tested) { return tested.param.name; });
 
+// Callers plan with these: what they are not told, a CPU does not have.
+TEST(CpuTraits, AreThoseOfHostMemory) {
+  const auto pool = std::move(*ThreadPool::create(1));
+  for (const DType dtype : kDTypes) {
+    const auto backend = std::move(*make_cpu_backend(*pool, dtype));
+    EXPECT_EQ(backend->traits().cache_bytes, dtype_size(dtype));
+    EXPECT_EQ(backend->traits().operand_bytes, 4);
+    EXPECT_TRUE(backend->traits().takes(WeightForm::mapped));
+    EXPECT_TRUE(backend->traits().takes(WeightForm::int8));
+    EXPECT_FALSE(backend->traits().decodes_packed);
+    EXPECT_FALSE(backend->traits().pads_steps);
+    EXPECT_EQ(backend->device_memory(), nullptr);
+    EXPECT_EQ(backend->packed_qkv(), nullptr);
+    EXPECT_EQ(backend->record_ops(), nullptr);
+    EXPECT_EQ(*backend->fence(), nullptr);
+  }
+}
+
 // What a cache of each type gives back, and what it refuses.
 TEST(CpuCache, RoundsToItsTypeAndSaysWhatDoesNotFit) {
   const auto pool = std::move(*ThreadPool::create(2));
@@ -55,7 +73,7 @@ TEST(CpuCache, RoundsToItsTypeAndSaysWhatDoesNotFit) {
     const Tensor kv{rows.data(), 3, 32, 4};
     ASSERT_TRUE(backend->write_kv(*cache, 1, *rope, kv, pos.data()).is_ok());
     std::vector<float> back(rows.size());
-    ASSERT_TRUE(backend->read_kv(*cache, 1, *rope, 0, {back.data(), 3, 32, 4}).is_ok());
+    ASSERT_TRUE(backend->fusion().read_kv(*cache, 1, *rope, 0, {back.data(), 3, 32, 4}).is_ok());
     const float want = dtype == DType::f32 ? rows[0] : dtype == DType::f16 ? 1.0f + 0x1p-9f : 1.0f;
     for (const size_t v : {16, 31, 95}) EXPECT_EQ(back[v], want) << dtype_name(dtype);
     EXPECT_EQ(back[0], want) << "K at position 0, which is not turned";
@@ -77,7 +95,7 @@ TEST(CpuCache, RoundsToItsTypeAndSaysWhatDoesNotFit) {
       (column < 16 ? k[column] : v[column - 16]) = 1e5f;
       const StoredRun run{reinterpret_cast<const std::byte*>(k.data()),
                           reinterpret_cast<const std::byte*>(v.data()), DType::f32, 3, 0};
-      EXPECT_EQ(backend->place(*cache, 1, *rope, {&run, 1}, nullptr, nullptr).code(),
+      EXPECT_EQ(backend->fusion().scatter(*cache, 1, *rope, {&run, 1}, nullptr, nullptr).code(),
                 fits ? BLEND_OK : BLEND_E_NUMERIC);
     }
   }

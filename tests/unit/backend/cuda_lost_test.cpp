@@ -39,15 +39,16 @@ TEST_F(CudaLost, EveryCallSaysThatTheDeviceIsLost) {
   expect_lost(b.write_kv(**cache, 0, **rope, kv, pos.data()), "write_kv");
   expect_lost(b.rope_q(**rope, pos.data(), 16, q), "rope_q");
   expect_lost(b.attention(**cache, 0, {}, q, pos.data(), q), "attention");
-  expect_lost(b.place(**cache, 0, **rope, {&run, 1}, nullptr, nullptr), "place");
+  expect_lost(b.fusion().scatter(**cache, 0, **rope, {&run, 1}, nullptr, nullptr), "scatter");
   expect_lost(b.download(kv, host.data()), "download");
   expect_lost(b.allocate(64).status(), "allocate");
   expect_lost(b.allocate_host(size_t{64} << 20).status(), "allocate_host");
   expect_lost(b.fence().status(), "fence");
   expect_lost(b.make_kv_cache(c, 8).status(), "make_kv_cache");
   const KeptPart part{stored, 64, 0};
-  expect_lost(b.keep(64, {&part, 1}).status(), "keep");
-  EXPECT_EQ(b.record({}, [] { return Status::ok(); }), nullptr) << "as where nothing is recorded";
+  expect_lost(b.device_memory()->keep(64, {&part, 1}).status(), "keep");
+  EXPECT_EQ(b.record_ops()->record({}, [] { return Status::ok(); }), nullptr)
+      << "as where nothing is recorded";
   expect_lost(CudaBackend::create(0, *pool).status(), "a further backend");
   (*fence)->wait();
 }  // all that was made is let go

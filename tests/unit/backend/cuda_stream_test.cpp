@@ -119,8 +119,8 @@ TEST_F(CudaHost, AModelThatDoesNotFitIsAnErrorWithTheBytes) {
   machine.memory_bytes = size_t{100} << 20;
   auto backend = open(machine);
   ASSERT_TRUE(backend.is_ok());
-  EXPECT_TRUE((*backend)->check_room(1 << 20).is_ok());
-  const Status model = (*backend)->check_room(uint64_t{8} << 30);
+  EXPECT_TRUE((*backend)->device_memory()->check_capacity(1 << 20).is_ok());
+  const Status model = (*backend)->device_memory()->check_capacity(uint64_t{8} << 30);
   EXPECT_EQ(model.code(), BLEND_E_OUT_OF_MEMORY);
   EXPECT_NE(model.message().find("17179869184 bytes"), std::string::npos) << model.message();
   EXPECT_NE(model.message().find("104857600 bytes"), std::string::npos) << model.message();
@@ -189,7 +189,8 @@ TEST_F(CudaHost, PinnedLayersMayBeWrittenAgainBehindTheirFence) {
         for (size_t i = 0; i < 2 * plane; ++i) slot[i] = value(layer, i);
         const auto* const at = reinterpret_cast<const std::byte*>(slot);
         const StoredRun run{at, at + plane * 4, DType::f32, rows, 0};
-        ASSERT_TRUE(b.place(**cache, layer, **rope, {&run, 1}, nullptr, nullptr).is_ok());
+        ASSERT_TRUE(
+            b.fusion().scatter(**cache, layer, **rope, {&run, 1}, nullptr, nullptr).is_ok());
         fences[layer % 2] = std::move(*b.fence());
         ASSERT_NE(fences[layer % 2], nullptr);
       }
@@ -202,7 +203,7 @@ TEST_F(CudaHost, PinnedLayersMayBeWrittenAgainBehindTheirFence) {
       const Tensor kv{(*out)->data(), rows, 2 * c.kv_dim(), 4};
       std::vector<float> got(rows * 2 * c.kv_dim());
       for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
-        ASSERT_TRUE(b.read_kv(**cache, layer, **rope, 0, kv).is_ok());
+        ASSERT_TRUE(b.fusion().read_kv(**cache, layer, **rope, 0, kv).is_ok());
         ASSERT_TRUE(b.download(kv, got.data()).is_ok());
         for (size_t row = 0; row < rows; ++row) {
           for (size_t e = 0; e < c.kv_dim(); ++e) {  // V: small integers are exact in bf16
@@ -237,12 +238,12 @@ TEST_F(CudaHost, RowsThatLieNearEachOtherAreOneCopy) {
                       reinterpret_cast<const std::byte*>(k + plane), DType::f32, kRows, i * kRows});
     }
     const uint64_t before = simt::copies_to_device();
-    ASSERT_TRUE(b.place(**cache, 0, **rope, runs, nullptr, nullptr).is_ok());
+    ASSERT_TRUE(b.fusion().scatter(**cache, 0, **rope, runs, nullptr, nullptr).is_ok());
     EXPECT_EQ(simt::copies_to_device() - before, gap <= 64 ? 1u : 2u);
     auto out = b.allocate(kRuns * kRows * 2 * c.kv_dim() * 4);
     const Tensor kv{(*out)->data(), kRuns * kRows, 2 * c.kv_dim(), 4};
     std::vector<float> got(kRuns * kRows * 2 * c.kv_dim());
-    ASSERT_TRUE(b.read_kv(**cache, 0, **rope, 0, kv).is_ok());
+    ASSERT_TRUE(b.fusion().read_kv(**cache, 0, **rope, 0, kv).is_ok());
     ASSERT_TRUE(b.download(kv, got.data()).is_ok());
     for (size_t row = 0; row < kRuns * kRows; ++row) {
       const size_t run = row / kRows;
@@ -300,7 +301,7 @@ TEST_F(CudaHost, FailingAllocations) {
     const size_t before = simt::bytes_in_use();
     simt::fail_allocation(n);
     const auto all = [&]() -> Status {
-      BLEND_ASSIGN(auto w, b.load_matrix({&part, 1}));
+      BLEND_ASSIGN(auto w, b.load_matrix({&part, 1}, WeightForm::packed));
       BLEND_ASSIGN(auto table, b.load_table(view, false));
       BLEND_ASSIGN(auto rope, b.make_rope(c.rope, 16));
       BLEND_ASSIGN(auto cache, b.make_kv_cache(c, 16));
@@ -317,12 +318,12 @@ TEST_F(CudaHost, FailingAllocations) {
       BLEND_RETURN_IF_ERROR(b.rope_q(*rope, pos.data(), 16, q));
       BLEND_RETURN_IF_ERROR(b.attention(*cache, 0, {}, q, pos.data(), q));
       std::vector<float> mass(16);
-      BLEND_RETURN_IF_ERROR(b.attention_mass(*cache, 0, {}, q, pos.data(), mass.data()));
+      BLEND_RETURN_IF_ERROR(b.fusion().attention_mass(*cache, 0, {}, q, pos.data(), mass.data()));
       const auto* const stored = reinterpret_cast<const std::byte*>(values.data());
       const StoredRun run{stored, stored + 32 * 16 * 4, DType::f32, 16, 0};
-      BLEND_RETURN_IF_ERROR(b.place(*cache, 1, *rope, {&run, 1}, nullptr, nullptr));
+      BLEND_RETURN_IF_ERROR(b.fusion().scatter(*cache, 1, *rope, {&run, 1}, nullptr, nullptr));
       std::vector<float> deviation(16);
-      BLEND_RETURN_IF_ERROR(b.deviation(ty, {&run, 1}, {}, deviation.data()));
+      BLEND_RETURN_IF_ERROR(b.fusion().deviation(ty, {&run, 1}, {}, deviation.data()));
       // int8 of 16 rows: steps of zeros, any bytes.
       const size_t plane = 16 * 32, k_bytes = 2 * 32 + plane, v_bytes = 2 * 16 * 2 + plane;
       const std::vector<std::byte> zeros(k_bytes + v_bytes);
@@ -332,17 +333,17 @@ TEST_F(CudaHost, FailingAllocations) {
                              16,
                              0,
                              {Packing::int8, 16, 16, k_bytes, v_bytes}};
-      BLEND_RETURN_IF_ERROR(b.place(*cache, 2, *rope, {&packed, 1}, nullptr, nullptr));
-      BLEND_RETURN_IF_ERROR(b.deviation(ty, {&packed, 1}, {}, deviation.data()));
+      BLEND_RETURN_IF_ERROR(b.fusion().scatter(*cache, 2, *rope, {&packed, 1}, nullptr, nullptr));
+      BLEND_RETURN_IF_ERROR(b.fusion().deviation(ty, {&packed, 1}, {}, deviation.data()));
       const Tensor tx2{x->data(), 8, 64, 4};
-      BLEND_RETURN_IF_ERROR(b.drift_inputs(ty.slice(0, 8), {}, {}, tx2));
+      BLEND_RETURN_IF_ERROR(b.fusion().drift_inputs(ty.slice(0, 8), {}, {}, tx2));
       DriftShare share;
-      BLEND_RETURN_IF_ERROR(b.drift_share(tx2, tx2, &share));
-      BLEND_RETURN_IF_ERROR(b.scale_kv(tx2, share));
+      BLEND_RETURN_IF_ERROR(b.fusion().drift_share(tx2, tx2, &share));
+      BLEND_RETURN_IF_ERROR(b.fusion().scale_kv(tx2, share));
       std::vector<uint32_t> chosen(4);
-      BLEND_RETURN_IF_ERROR(b.top_k(deviation, 4, chosen.data()));
+      BLEND_RETURN_IF_ERROR(b.fusion().top_k(deviation, 4, chosen.data()));
       std::vector<std::byte> k(16 * 32 * 2), v = k;
-      return b.encode_kv(ty, DType::bf16, k.data(), v.data());
+      return b.fusion().encode_kv(ty, DType::bf16, k.data(), v.data());
     };
     const Status status = all();
     simt::fail_allocation(-1);

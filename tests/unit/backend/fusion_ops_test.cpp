@@ -52,7 +52,7 @@ TEST_P(BackendOps, Deviation) {
     }
     Owned tkv = make_tensor(kv, static_cast<int64_t>(rows), static_cast<int64_t>(2 * kv_dim));
     std::vector<float> got(rows, -1.0f);
-    ASSERT_TRUE(backend_->deviation(tkv.tensor, runs, rule, got.data()).is_ok());
+    ASSERT_TRUE(backend_->fusion().deviation(tkv.tensor, runs, rule, got.data()).is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_close(got, want));
   }
 }
@@ -91,10 +91,10 @@ TEST_P(BackendOps, DriftInputs) {
     Owned fresh = make_tensor(kv, static_cast<int64_t>(rows), static_cast<int64_t>(2 * kv_dim));
     Owned out = make_tensor(std::vector<float>(rows * n_in, -1.0f), static_cast<int64_t>(rows),
                             static_cast<int64_t>(n_in));
-    ASSERT_TRUE(backend_->drift_inputs(fresh.tensor, runs, inputs, out.tensor).is_ok());
+    ASSERT_TRUE(backend_->fusion().drift_inputs(fresh.tensor, runs, inputs, out.tensor).is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_close(host(out.tensor), want));
     const DriftInputs other{!inputs.fresh, inputs.constant};
-    EXPECT_EQ(backend_->drift_inputs(fresh.tensor, runs, other, out.tensor).code(),
+    EXPECT_EQ(backend_->fusion().drift_inputs(fresh.tensor, runs, other, out.tensor).code(),
               BLEND_E_INTERNAL);
   }
 }
@@ -134,7 +134,7 @@ TEST_P(BackendOps, StoredInputs) {
     }
     Owned out = make_tensor(std::vector<float>(rows * n_in, -1.0f), static_cast<int64_t>(rows),
                             static_cast<int64_t>(n_in));
-    ASSERT_TRUE(backend_->stored_inputs(runs, features.data(), out.tensor).is_ok());
+    ASSERT_TRUE(backend_->fusion().stored_inputs(runs, features.data(), out.tensor).is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_close(host(out.tensor), want));
   }
 }
@@ -156,15 +156,15 @@ TEST_P(BackendOps, DriftShareAndScale) {
     const auto n = static_cast<int64_t>(rows), cols = static_cast<int64_t>(2 * kv_dim);
     Owned ty = make_tensor(foretold, n, cols), td = make_tensor(drift, n, cols);
     DriftShare share{-1, -1};
-    ASSERT_TRUE(backend_->drift_share(ty.tensor, td.tensor, &share).is_ok());
+    ASSERT_TRUE(backend_->fusion().drift_share(ty.tensor, td.tensor, &share).is_ok());
     EXPECT_NEAR(static_cast<double>(share.k), std::clamp(both[0] / own[0], 0.0, 1.0), 1e-4);
     EXPECT_NEAR(static_cast<double>(share.v), std::clamp(both[1] / own[1], 0.0, 1.0), 1e-4);
-    ASSERT_TRUE(backend_->scale_kv(ty.tensor, {0.5f, -2.0f}).is_ok());
+    ASSERT_TRUE(backend_->fusion().scale_kv(ty.tensor, {0.5f, -2.0f}).is_ok());
     for (size_t i = 0; i < foretold.size(); ++i) {
       foretold[i] *= i / kv_dim % 2 == 0 ? 0.5f : -2.0f;
     }
     EXPECT_EQ(host(ty.tensor), foretold);
-    EXPECT_EQ(backend_->drift_share(ty.tensor.slice(0, 0), td.tensor, &share).code(),
+    EXPECT_EQ(backend_->fusion().drift_share(ty.tensor.slice(0, 0), td.tensor, &share).code(),
               BLEND_E_INTERNAL);
   }
 }
@@ -174,7 +174,7 @@ TEST_P(BackendOps, DriftShareOfNothingIsNothing) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   Owned nothing = make_tensor({0, 0, nan, 1}, 1, 4), drift = make_tensor({1, 2, 3, 4}, 1, 4);
   DriftShare share;
-  ASSERT_TRUE(backend_->drift_share(nothing.tensor, drift.tensor, &share).is_ok());
+  ASSERT_TRUE(backend_->fusion().drift_share(nothing.tensor, drift.tensor, &share).is_ok());
   EXPECT_EQ(share.k, 0.0f);
   EXPECT_EQ(share.v, 0.0f);
 }
@@ -186,7 +186,7 @@ TEST_P(BackendOps, RelativeDeviationOfAStoredRowOfZeros) {
   Owned kv = make_tensor(fresh, 2, 4);
   std::vector<float> got(2, -1.0f);
   const DeviationRule rule{DeviationMetric::kv, DeviationNorm::l2, true};
-  ASSERT_TRUE(backend_->deviation(kv.tensor, {&run, 1}, rule, got.data()).is_ok());
+  ASSERT_TRUE(backend_->fusion().deviation(kv.tensor, {&run, 1}, rule, got.data()).is_ok());
   EXPECT_GT(got[0], 1e30f) << "without bound, and not a NaN";
   EXPECT_EQ(got[1], 0.0f);
 }
@@ -205,13 +205,13 @@ TEST_P(BackendOps, TopK) {
       {10, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}}};
   for (const auto& [k, want] : cases) {
     std::vector<uint32_t> got(k);
-    ASSERT_TRUE(backend_->top_k(scores, k, got.data()).is_ok());
+    ASSERT_TRUE(backend_->fusion().top_k(scores, k, got.data()).is_ok());
     EXPECT_EQ(got, want) << k;
   }
   // A NaN may have a sign.
   const std::vector<float> signs = {inf, -nan, 2, std::copysign(nan, 1.0f), inf};
   std::vector<uint32_t> first(2);
-  ASSERT_TRUE(backend_->top_k(signs, 2, first.data()).is_ok());
+  ASSERT_TRUE(backend_->fusion().top_k(signs, 2, first.data()).is_ok());
   EXPECT_EQ(first, (std::vector<uint32_t>{1, 3}));
   const auto many = normal(5000);
   std::vector<uint32_t> order(many.size()), got(1234);
@@ -219,7 +219,7 @@ TEST_P(BackendOps, TopK) {
   std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return many[a] > many[b]; });
   order.resize(got.size());
   std::sort(order.begin(), order.end());
-  ASSERT_TRUE(backend_->top_k(many, got.size(), got.data()).is_ok());
+  ASSERT_TRUE(backend_->fusion().top_k(many, got.size(), got.data()).is_ok());
   EXPECT_EQ(got, order);
 }
 
@@ -239,13 +239,15 @@ TEST_P(BackendOps, EncodeKv) {
                want_v = make_stored("v", v_values, {}, dtype);
     std::vector<std::byte> k(bytes), v(bytes);
     const auto r = static_cast<int64_t>(rows), c = static_cast<int64_t>(2 * kv_dim);
-    ASSERT_TRUE(
-        backend_->encode_kv(make_tensor(kv, r, c).tensor, dtype, k.data(), v.data()).is_ok());
+    ASSERT_TRUE(backend_->fusion()
+                    .encode_kv(make_tensor(kv, r, c).tensor, dtype, k.data(), v.data())
+                    .is_ok());
     EXPECT_EQ(k, want_k->bytes);
     EXPECT_EQ(v, want_v->bytes);
 
     kv[(rows - 1) * 2 * kv_dim + kv_dim] = dtype == DType::f16 ? 70000.0f : std::nanf("");
-    const Status s = backend_->encode_kv(make_tensor(kv, r, c).tensor, dtype, k.data(), v.data());
+    const Status s =
+        backend_->fusion().encode_kv(make_tensor(kv, r, c).tensor, dtype, k.data(), v.data());
     EXPECT_EQ(s.code(), BLEND_E_NUMERIC);
     EXPECT_NE(s.message().find("row " + std::to_string(rows - 1)), std::string::npos)
         << s.message();
@@ -253,7 +255,7 @@ TEST_P(BackendOps, EncodeKv) {
 }
 
 TEST_P(BackendOps, HostRowsThereAndBack) {
-  // read_host() and place_host(): a host's own layout, rotated or not.
+  // HostOps: a host's own layout, rotated or not.
   for (int round = 0; round < rounds(12); ++round) {
     const uint32_t heads = static_cast<uint32_t>(number(1, 3));
     const uint32_t dim = 2 * static_cast<uint32_t>(number(1, 20));
@@ -279,7 +281,7 @@ TEST_P(BackendOps, HostRowsThereAndBack) {
     std::vector<uint8_t> skip(50, 0);
     for (uint8_t& s : skip) s = number(0, 4) == 0 ? 1 : 0;
     const StoredRun run{k->bytes.data(), v->bytes.data(), dtype, static_cast<uint32_t>(n), first};
-    ASSERT_TRUE(backend_->place_host(host_kv, *rope, {&run, 1}, skip.data(), nullptr).is_ok());
+    ASSERT_TRUE(backend_->host().scatter(host_kv, *rope, {&run, 1}, skip.data(), nullptr).is_ok());
     const auto untouched = [&](size_t row) {
       return hk[row * dim * 4] == std::byte{0x55} && hv[row * dim * 4] == std::byte{0x55};
     };
@@ -297,9 +299,9 @@ TEST_P(BackendOps, HostRowsThereAndBack) {
     for (uint32_t row = 0; row < 50; row += 2) added_row[row] = row / 2 % n_added;
     const Correction correction{added.tensor, added_row.data()};
     const bool corrects = round % 4 == 1 || round % 4 == 2;
-    ASSERT_TRUE(
-        backend_->place_host(host_kv, *rope, {&run, 1}, nullptr, corrects ? &correction : nullptr)
-            .is_ok());
+    ASSERT_TRUE(backend_->host()
+                    .scatter(host_kv, *rope, {&run, 1}, nullptr, corrects ? &correction : nullptr)
+                    .is_ok());
     // Back again: K turned back from its positions.
     HostKv from = host_kv;
     from.k += size_t{first} * dim * 4;
@@ -307,7 +309,7 @@ TEST_P(BackendOps, HostRowsThereAndBack) {
     std::vector<uint32_t> pos(n);
     std::iota(pos.begin(), pos.end(), first);
     Owned out = make_empty(static_cast<int64_t>(n), static_cast<int64_t>(2 * kv_dim));
-    ASSERT_TRUE(backend_->read_host(from, *rope, pos.data(), out.tensor).is_ok());
+    ASSERT_TRUE(backend_->host().read(from, *rope, pos.data(), out.tensor).is_ok());
     std::vector<double> want;
     for (size_t i = 0; i < n; ++i) {
       const auto at = static_cast<int64_t>(i * kv_dim), size = static_cast<int64_t>(kv_dim);
@@ -326,7 +328,7 @@ TEST_P(BackendOps, HostRowsThereAndBack) {
     }
     float bad = std::nanf("");
     std::memcpy(from.v + (n - 1) * dim * 4, &bad, sizeof bad);
-    const Status s = backend_->read_host(from, *rope, pos.data(), out.tensor);
+    const Status s = backend_->host().read(from, *rope, pos.data(), out.tensor);
     EXPECT_EQ(s.code(), BLEND_E_NUMERIC);
     EXPECT_NE(s.message().find("row " + std::to_string(n - 1)), std::string::npos);
   }

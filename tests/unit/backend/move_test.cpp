@@ -1,4 +1,4 @@
-// Backend::move: rows that were moved are attended to as if they had been written there.
+// Backend::move_rows: rows that were moved are attended to as if they had been written there.
 #include <numeric>
 
 #include "unit/backend/ops_test.h"
@@ -67,7 +67,7 @@ TEST_P(BackendMove, RowsAreAsIfWrittenAtTheirNewPlace) {
     write(**moved, 1, **rope, head.tensor, 0);
     write(**moved, 1, **rope, tail.tensor, from);
     const auto turn = static_cast<int32_t>(to) - static_cast<int32_t>(from);
-    ASSERT_TRUE(backend_->move(**moved, **moved, **rope, {1, from, 1, to, n, turn}).is_ok());
+    ASSERT_TRUE(backend_->move_rows(**moved, **moved, **rope, {1, from, 1, to, n, turn}).is_ok());
     write(**moved, 1, **rope, gap.tensor, before);  // after the move: it must not reach the tail
 
     write(**direct, 1, **rope, head.tensor, 0);
@@ -91,10 +91,10 @@ TEST_P(BackendMove, WithoutATurnRowsGoToAnotherCacheAndBackBitForBit) {
     write(**cache, 0, **rope, make_rows(s, s.capacity).tensor, 0);
     const auto q = normal(size_t{2} * s.config.q_dim());
     const auto want = attend(s, **cache, 0, **rope, q, s.capacity);
-    ASSERT_TRUE(backend_->move(**cache, **kept, **rope, {0, first, 1, 0, n, 0}).is_ok());
+    ASSERT_TRUE(backend_->move_rows(**cache, **kept, **rope, {0, first, 1, 0, n, 0}).is_ok());
     write(**cache, 0, **rope, make_rows(s, n).tensor, first);
     EXPECT_NE(attend(s, **cache, 0, **rope, q, s.capacity), want);
-    ASSERT_TRUE(backend_->move(**kept, **cache, **rope, {1, 0, 0, first, n, 0}).is_ok());
+    ASSERT_TRUE(backend_->move_rows(**kept, **cache, **rope, {1, 0, 0, first, n, 0}).is_ok());
     EXPECT_EQ(attend(s, **cache, 0, **rope, q, s.capacity), want);
   }
 }
@@ -105,7 +105,7 @@ TEST_P(BackendMove, SlotsThatDoNotExistAreRefused) {
   auto cache = backend_->make_kv_cache(s.config, s.capacity);
   ASSERT_TRUE(rope.is_ok() && cache.is_ok());
   const auto refused = [&](const RowMove& rows) {
-    return backend_->move(**cache, **cache, **rope, rows).code() == BLEND_E_INTERNAL;
+    return backend_->move_rows(**cache, **cache, **rope, rows).code() == BLEND_E_INTERNAL;
   };
   EXPECT_TRUE(refused({0, s.capacity - 1, 0, 0, 2, 0}));
   EXPECT_TRUE(refused({0, 0, 0, s.capacity - 1, 2, 0}));

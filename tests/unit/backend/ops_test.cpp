@@ -30,10 +30,11 @@ std::vector<float> BackendOps::normal(size_t n, float scale) {
 }
 
 BackendOps::Owned BackendOps::make_empty(int64_t rows, int64_t cols) {
-  auto buffer = backend_->allocate(static_cast<size_t>(rows * cols * backend_->activation_bytes()));
+  auto buffer =
+      backend_->allocate(static_cast<size_t>(rows * cols * backend_->traits().activation_bytes));
   EXPECT_TRUE(buffer.is_ok());
   Owned owned{std::move(buffer.value()), {}};
-  owned.tensor = {owned.buffer->data(), rows, cols, backend_->activation_bytes()};
+  owned.tensor = {owned.buffer->data(), rows, cols, backend_->traits().activation_bytes};
   return owned;
 }
 
@@ -58,7 +59,7 @@ BackendOps::Owned BackendOps::make_tensor(const std::vector<float>& values, int6
   EXPECT_TRUE(rope.is_ok());
   const Tensor kv{owned.tensor.data, half == 0 ? 0 : 1, static_cast<int64_t>(2 * half),
                   owned.tensor.elem_bytes};
-  (void)backend_->read_host(src, **rope, &pos, kv);
+  (void)backend_->host().read(src, **rope, &pos, kv);
   if (values.size() % 2 != 0) {  // the last one: as a V beside some K
     float last[2] = {0.0f, values.back()};
     auto two = backend_->allocate(2 * sizeof(float));
@@ -66,7 +67,7 @@ BackendOps::Owned BackendOps::make_tensor(const std::vector<float>& values, int6
     src.k = reinterpret_cast<std::byte*>(last);
     src.v = src.k + sizeof(float);
     src.head_dim = 1;
-    (void)backend_->read_host(src, **rope, &pos, {(*two)->data(), 1, 2, 4});
+    (void)backend_->host().read(src, **rope, &pos, {(*two)->data(), 1, 2, 4});
     const uint32_t second = 1;
     const Tensor from{(*two)->data(), 2, 1, 4};
     const Tensor to{static_cast<float*>(owned.tensor.data) + values.size() - 1, 1, 1, 4};
@@ -140,7 +141,7 @@ TEST_P(BackendOps, Matmul) {
       views.push_back(&parts.back()->view);
     }
     const size_t n = w.size() / k;
-    auto weight = backend_->load_matrix(views);
+    auto weight = backend_->load_matrix(views, WeightForm::packed);
     ASSERT_TRUE(weight.is_ok()) << weight.status().message();
     const auto x = normal(m * k), y0 = normal(m * n);
     for (const bool accumulate : {false, true}) {
@@ -163,6 +164,34 @@ TEST_P(BackendOps, Matmul) {
   }
 }
 
+TEST_P(BackendOps, TakesMatricesInTheFormsOfItsTraits) {
+  constexpr size_t kRows = 3, kIn = 64, kOut = 12;
+  const auto stored = make_stored("w", normal(kOut * kIn), {kOut, kIn}, DType::f16);
+  const TensorView* const part = &stored->view;
+  const std::vector<float> x = normal(kRows * kIn);
+  std::vector<double> want(kRows * kOut);
+  for (size_t i = 0; i < want.size(); ++i) {
+    for (size_t e = 0; e < kIn; ++e) {
+      want[i] += static_cast<double>(x[i / kOut * kIn + e]) *
+                 static_cast<double>(stored->values[i % kOut * kIn + e]);
+    }
+  }
+  const BackendTraits& traits = backend_->traits();
+  EXPECT_TRUE(traits.takes(WeightForm::packed));
+  EXPECT_FALSE(traits.takes(WeightForm::automatic));
+  EXPECT_EQ(traits.takes(WeightForm::mapped), traits.mapped_weights);
+  EXPECT_EQ(traits.takes(WeightForm::int8), traits.int8_weights);
+  for (const WeightForm form : {WeightForm::packed, WeightForm::mapped, WeightForm::int8}) {
+    if (!traits.takes(form)) continue;
+    const auto weight = backend_->load_matrix({&part, 1}, form);
+    ASSERT_TRUE(weight.is_ok()) << weight.status().message();
+    EXPECT_EQ((*weight)->bytes() == 0, form == WeightForm::mapped);
+    const Owned tx = make_tensor(x, kRows, kIn), y = make_empty(kRows, kOut);
+    ASSERT_TRUE(backend_->matmul(**weight, tx.tensor, y.tensor, false).is_ok());
+    expect_within(host(y.tensor), want, form == WeightForm::int8 ? 3e-2 : GetParam().tolerance_16);
+  }
+}
+
 TEST_P(BackendOps, WeightsMustBeFinite) {
   for (const DType dtype : kDTypes) {
     for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
@@ -171,7 +200,7 @@ TEST_P(BackendOps, WeightsMustBeFinite) {
       const auto first = make_stored("good.weight", good, {70, 33}, dtype);
       const auto second = make_stored("poisoned.weight", poisoned, {70, 33}, dtype);
       const TensorView* parts[] = {&first->view, &second->view};
-      const auto matrix = backend_->load_matrix(parts);
+      const auto matrix = backend_->load_matrix(parts, WeightForm::packed);
       ASSERT_EQ(matrix.status().code(), BLEND_E_NUMERIC);
       EXPECT_NE(matrix.status().message().find("'poisoned.weight'"), std::string::npos);
       EXPECT_NE(matrix.status().message().find("[69, 5]"), std::string::npos)
@@ -252,7 +281,7 @@ TEST_P(BackendOps, Swiglu) {
     const auto x = normal(rows * 2 * d_ff, 4.0f);
     Owned tx = make_tensor(x, static_cast<int64_t>(rows), static_cast<int64_t>(2 * d_ff));
     Owned out = make_empty(static_cast<int64_t>(rows), static_cast<int64_t>(d_ff));
-    ASSERT_TRUE(backend_->swiglu(tx.tensor, out.tensor).is_ok());
+    ASSERT_TRUE(backend_->glu(Activation::silu, tx.tensor, out.tensor).is_ok());
     std::vector<double> want(rows * d_ff);
     for (size_t i = 0; i < rows; ++i) {
       for (size_t e = 0; e < d_ff; ++e) {
@@ -271,7 +300,7 @@ TEST_P(BackendOps, Geglu) {
     const auto x = normal(rows * 2 * d_ff, 4.0f);
     Owned tx = make_tensor(x, static_cast<int64_t>(rows), static_cast<int64_t>(2 * d_ff));
     Owned out = make_empty(static_cast<int64_t>(rows), static_cast<int64_t>(d_ff));
-    ASSERT_TRUE(backend_->geglu(tx.tensor, out.tensor).is_ok());
+    ASSERT_TRUE(backend_->glu(Activation::gelu_tanh, tx.tensor, out.tensor).is_ok());
     std::vector<double> want(rows * d_ff);
     for (size_t i = 0; i < rows; ++i) {
       for (size_t e = 0; e < d_ff; ++e) {
@@ -361,7 +390,7 @@ TEST_P(BackendOps, OperandsOfEitherType) {
     const auto w =
         make_stored("w", normal(static_cast<size_t>(out * in), scale), {out, in}, DType::bf16);
     const TensorView* part = &w->view;
-    return std::move(*backend_->load_matrix({&part, 1}));
+    return std::move(*backend_->load_matrix({&part, 1}, WeightForm::packed));
   };
   const auto norm = make_stored("n", normal(static_cast<size_t>(d)), {d}, DType::f32);
   const auto weight = std::move(*backend_->load_vector(std::array{&norm->view}, 0));
@@ -390,12 +419,12 @@ TEST_P(BackendOps, OperandsOfEitherType) {
     EXPECT_TRUE(backend_->attention(*cache, 0, {}, q.tensor, pos.data(), q.tensor).is_ok());
     attended = host(q.tensor);
     EXPECT_TRUE(backend_->matmul(*wide, q.tensor, gate_up.tensor, false).is_ok());
-    EXPECT_TRUE(backend_->swiglu(gate_up.tensor, act.tensor).is_ok());
+    EXPECT_TRUE(backend_->glu(Activation::silu, gate_up.tensor, act.tensor).is_ok());
     EXPECT_TRUE(backend_->matmul(*down, act.tensor, sum.tensor, true).is_ok());
     return host(sum.tensor);
   };
   std::vector<float> attended, attended_f32;
-  const auto got = layer(backend_->operand_bytes(), attended), want = layer(4, attended_f32);
+  const auto got = layer(backend_->traits().operand_bytes, attended), want = layer(4, attended_f32);
   ASSERT_NO_FATAL_FAILURE(expect_near(attended, {attended_f32.begin(), attended_f32.end()}));
   ASSERT_NO_FATAL_FAILURE(expect_near(got, {want.begin(), want.end()}));
 }
@@ -408,15 +437,15 @@ TEST_P(BackendOps, NoRowsIsNoWork) {
   auto cache = backend_->make_kv_cache(c, 8);
   const auto w = make_stored("w", normal(64), {8, 8}, DType::f32);
   const TensorView* part = &w->view;
-  auto weight = backend_->load_matrix({&part, 1});
+  auto weight = backend_->load_matrix({&part, 1}, WeightForm::packed);
   ASSERT_TRUE(rope.is_ok() && cache.is_ok() && weight.is_ok());
   const Tensor none{nullptr, 0, 8, 4}, none16{nullptr, 0, 16, 4};
   EXPECT_TRUE(backend_->matmul(**weight, none, none, true).is_ok());
   EXPECT_TRUE(backend_->rope_q(**rope, nullptr, 8, none).is_ok());
   EXPECT_TRUE(backend_->write_kv(**cache, 0, **rope, none16, nullptr).is_ok());
-  EXPECT_TRUE(backend_->place(**cache, 0, **rope, {}, nullptr, nullptr).is_ok());
+  EXPECT_TRUE(backend_->fusion().scatter(**cache, 0, **rope, {}, nullptr, nullptr).is_ok());
   EXPECT_TRUE(backend_->attention(**cache, 0, {}, none, nullptr, none).is_ok());
-  EXPECT_TRUE(backend_->swiglu(none16, none).is_ok());
+  EXPECT_TRUE(backend_->glu(Activation::silu, none16, none).is_ok());
   EXPECT_TRUE(backend_->gather(none, nullptr, none).is_ok());
   EXPECT_TRUE(backend_->download(none, nullptr).is_ok());
   // Chunks that give no rows, alone and beside some that do.
@@ -429,13 +458,13 @@ TEST_P(BackendOps, NoRowsIsNoWork) {
   std::vector<float> sums(5, -1.0f);
   for (const auto& runs :
        {std::vector{nothing}, std::vector{nothing, nothing}, std::vector{nothing, row, nothing}}) {
-    EXPECT_TRUE(backend_->place(**cache, 0, **rope, runs, nullptr, nullptr).is_ok());
-    EXPECT_TRUE(backend_->deviation(fresh.tensor, runs, {}, sums.data()).is_ok());
-    EXPECT_TRUE(backend_->drift_inputs(fresh.tensor, runs, {}, out.tensor).is_ok());
+    EXPECT_TRUE(backend_->fusion().scatter(**cache, 0, **rope, runs, nullptr, nullptr).is_ok());
+    EXPECT_TRUE(backend_->fusion().deviation(fresh.tensor, runs, {}, sums.data()).is_ok());
+    EXPECT_TRUE(backend_->fusion().drift_inputs(fresh.tensor, runs, {}, out.tensor).is_ok());
   }
   EXPECT_EQ(sums[0], -1.0f) << "of no run";
   EXPECT_GT(sums[3], 0.0f);
-  ASSERT_TRUE(backend_->read_kv(**cache, 0, **rope, 3, back.tensor).is_ok());
+  ASSERT_TRUE(backend_->fusion().read_kv(**cache, 0, **rope, 3, back.tensor).is_ok());
   expect_near({host(back.tensor)[8]}, {static_cast<double>(values[8])});
   const auto norm = make_stored("n", normal(8), {8}, DType::f32);
   const TensorView* const of_norm = &norm->view;
@@ -446,14 +475,14 @@ TEST_P(BackendOps, NoRowsIsNoWork) {
   EXPECT_TRUE(backend_->add_bias(**vector, none).is_ok());
   EXPECT_TRUE(backend_->add(none, none).is_ok());
   EXPECT_TRUE(backend_->scale(none, 2).is_ok());
-  EXPECT_TRUE(backend_->geglu(none16, none).is_ok());
+  EXPECT_TRUE(backend_->glu(Activation::gelu_tanh, none16, none).is_ok());
   DriftShare share;
-  EXPECT_TRUE(backend_->drift_share(none16, none16, &share).is_ok());
-  EXPECT_TRUE(backend_->scale_kv(none16, share).is_ok());
-  EXPECT_TRUE(backend_->top_k({}, 0, nullptr).is_ok());
-  EXPECT_TRUE(backend_->encode_kv(none16, DType::bf16, nullptr, nullptr).is_ok());
-  EXPECT_TRUE(backend_->read_kv(**cache, 0, **rope, 8, none16).is_ok());
-  EXPECT_TRUE(backend_->move(**cache, **cache, **rope, {0, 8, 0, 0, 0, 0}).is_ok());
+  EXPECT_TRUE(backend_->fusion().drift_share(none16, none16, &share).is_ok());
+  EXPECT_TRUE(backend_->fusion().scale_kv(none16, share).is_ok());
+  EXPECT_TRUE(backend_->fusion().top_k({}, 0, nullptr).is_ok());
+  EXPECT_TRUE(backend_->fusion().encode_kv(none16, DType::bf16, nullptr, nullptr).is_ok());
+  EXPECT_TRUE(backend_->fusion().read_kv(**cache, 0, **rope, 8, none16).is_ok());
+  EXPECT_TRUE(backend_->move_rows(**cache, **cache, **rope, {0, 8, 0, 0, 0, 0}).is_ok());
 }
 
 TEST_P(BackendOps, ConcurrentCallers) {
@@ -462,7 +491,7 @@ TEST_P(BackendOps, ConcurrentCallers) {
   const auto w = make_stored("w", normal(n * k), {static_cast<int64_t>(n), static_cast<int64_t>(k)},
                              DType::f32);
   const TensorView* part = &w->view;
-  auto weight = backend_->load_matrix({&part, 1});
+  auto weight = backend_->load_matrix({&part, 1}, WeightForm::packed);
   ASSERT_TRUE(weight.is_ok());
   struct Caller {
     Owned x, y;

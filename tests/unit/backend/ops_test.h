@@ -85,10 +85,11 @@ class BackendMove : public BackendOps {
                             const RopeTable& rope, const std::vector<float>& q, uint32_t filled);
 };
 
-// Packed rows (StoredRun::packed); instantiated like BackendOps, for backends with unpacks().
+// Packed rows (StoredRun::packed); instantiated like BackendOps, for backends that decode
+// them.
 class BackendPacked : public BackendOps {};
 
-// Q, K and V by one product; instantiated like BackendOps, for backends with stacks_qkv().
+// Q, K and V by one product; instantiated like BackendOps, for backends with PackedQkv.
 class BackendQkv : public BackendOps {};
 
 // A weight as a model file would hold it: encoded values, and what they decode to.

@@ -1,6 +1,6 @@
 // Packed rows on a device that decodes them itself: what it makes of them is what the host's codec
 // decodes them to, on every way that stored rows take. Instantiated like BackendOps, for backends
-// with unpacks().
+// with BackendTraits::decodes_packed.
 #include <cmath>
 
 #include "cpu/convert.h"
@@ -64,7 +64,7 @@ void expect_same(const std::vector<float>& got, const std::vector<float>& want, 
 }  // namespace
 
 TEST_P(BackendPacked, IsPlacedMeasuredAndHandedOutAsTheHostDecodesIt) {
-  ASSERT_TRUE(backend_->unpacks());
+  ASSERT_TRUE(backend_->traits().decodes_packed);
   for (int round = 0; round < rounds(36); ++round) {
     const Codec codec = kCodecs4[round % 2];
     ModelConfig c;
@@ -118,9 +118,10 @@ TEST_P(BackendPacked, IsPlacedMeasuredAndHandedOutAsTheHostDecodesIt) {
       const Owned zeros = make_tensor(std::vector<float>(size_t{room} * 2 * kv_dim, 0.0f), room,
                                       2 * int64_t{kv_dim});
       EXPECT_TRUE(backend_->write_kv(**cache, 0, **rope, zeros.tensor, all.data()).is_ok());
-      EXPECT_TRUE(backend_->place(**cache, 0, **rope, runs, skip.data(), corrects).is_ok());
+      EXPECT_TRUE(
+          backend_->fusion().scatter(**cache, 0, **rope, runs, skip.data(), corrects).is_ok());
       const Owned out = make_empty(room, 2 * int64_t{kv_dim});
-      EXPECT_TRUE(backend_->read_kv(**cache, 0, **rope, 0, out.tensor).is_ok());
+      EXPECT_TRUE(backend_->fusion().read_kv(**cache, 0, **rope, 0, out.tensor).is_ok());
       return host(out.tensor);
     };
     ASSERT_NO_FATAL_FAILURE(expect_same(placed(packed), placed(plain), step * 4));
@@ -129,14 +130,14 @@ TEST_P(BackendPacked, IsPlacedMeasuredAndHandedOutAsTheHostDecodesIt) {
     const auto measured = [&](const std::vector<StoredRun>& runs) {
       std::vector<float> out(room, -1.0f);
       const DeviationRule rule{DeviationMetric::kv, DeviationNorm::l2, false};
-      EXPECT_TRUE(backend_->deviation(fresh.tensor, runs, rule, out.data()).is_ok());
+      EXPECT_TRUE(backend_->fusion().deviation(fresh.tensor, runs, rule, out.data()).is_ok());
       return out;
     };
     ASSERT_NO_FATAL_FAILURE(expect_same(measured(packed), measured(plain), step));
     const auto inputs = [&](const std::vector<StoredRun>& runs) {
       const Owned out = make_tensor(std::vector<float>(size_t{room} * 2 * kv_dim, -1.0f), room,
                                     2 * int64_t{kv_dim});
-      EXPECT_TRUE(backend_->drift_inputs(fresh.tensor, runs, {}, out.tensor).is_ok());
+      EXPECT_TRUE(backend_->fusion().drift_inputs(fresh.tensor, runs, {}, out.tensor).is_ok());
       return host(out.tensor);
     };
     const auto got = inputs(packed), want = inputs(plain);
@@ -154,7 +155,7 @@ TEST_P(BackendPacked, IsPlacedMeasuredAndHandedOutAsTheHostDecodesIt) {
       dst.head_stride = c.head_dim;
       dst.n_kv_heads = c.n_kv_heads;
       dst.head_dim = c.head_dim;
-      EXPECT_TRUE(backend_->place_host(dst, **rope, runs, skip.data(), corrects).is_ok());
+      EXPECT_TRUE(backend_->host().scatter(dst, **rope, runs, skip.data(), corrects).is_ok());
       return out;
     };
     ASSERT_NO_FATAL_FAILURE(expect_same(handed_out(packed), handed_out(plain), step * 4));

@@ -1,5 +1,5 @@
 // Q, K and V by one product against loops in double precision, and parts of a stacked matrix.
-// Instantiated like BackendOps, for backends with stacks_qkv().
+// Instantiated like BackendOps, for backends with PackedQkv.
 #include <cmath>
 
 #include "unit/backend/ops_test.h"
@@ -45,7 +45,7 @@ std::vector<float> rounded(std::vector<float> values) {
 
 // Q, K and V of one product, whole and in its parts.
 TEST_P(BackendQkv, IsWhatTheOperationsOneByOneAre) {
-  ASSERT_TRUE(backend_->stacks_qkv());
+  ASSERT_NE(backend_->packed_qkv(), nullptr);
   for (int round = 0; round < rounds(60); ++round) {
     ModelConfig c;
     c.n_layers = 2;
@@ -82,7 +82,7 @@ TEST_P(BackendQkv, IsWhatTheOperationsOneByOneAre) {
     const auto q_norm = make_stored("q", normal(d), {c.head_dim}, DType::f32),
                k_norm = make_stored("k", normal(d), {c.head_dim}, DType::f32);
     const TensorView *const of_q = &q_norm->view, *const of_k = &k_norm->view;
-    auto stacked = backend_->load_matrix(views);
+    auto stacked = backend_->load_matrix(views, WeightForm::packed);
     auto stacked_bias = backend_->load_vector(bias_views, 0);
     auto q_weight = backend_->load_vector({&of_q, 1}, 0),
          k_weight = backend_->load_vector({&of_k, 1}, 0);
@@ -97,16 +97,16 @@ TEST_P(BackendQkv, IsWhatTheOperationsOneByOneAre) {
     const Owned kv = make_empty(static_cast<int64_t>(rows), static_cast<int64_t>(2 * kv_dim));
     const Owned all = make_empty(static_cast<int64_t>(rows), static_cast<int64_t>(width));
     auto q_memory =
-        backend_->allocate(rows * q_dim * static_cast<size_t>(backend_->operand_bytes()));
+        backend_->allocate(rows * q_dim * static_cast<size_t>(backend_->traits().operand_bytes));
     ASSERT_TRUE(q_memory.is_ok());
     const Tensor q{(*q_memory)->data(), static_cast<int64_t>(rows), static_cast<int64_t>(q_dim),
-                   backend_->operand_bytes()};
+                   backend_->traits().operand_bytes};
     const QkvWeights weights{stacked->get(), biased ? stacked_bias->get() : nullptr,
                              normed ? q_weight->get() : nullptr, normed ? k_weight->get() : nullptr,
                              1e-5f};
-    const QkvPlaces to{cache->get(), layer, q_rope->get(), k_rope->get(),
+    const QkvTarget to{cache->get(), layer, q_rope->get(), k_rope->get(),
                        pos.data(),   q,     kv.tensor,     all.tensor};
-    const Status status = backend_->project_qkv(weights, tx.tensor, to);
+    const Status status = backend_->packed_qkv()->project(weights, tx.tensor, to);
     ASSERT_TRUE(status.is_ok()) << status.message();
 
     std::vector<double> want_q, want_kv;
@@ -131,15 +131,16 @@ TEST_P(BackendQkv, IsWhatTheOperationsOneByOneAre) {
     // What the cache has, turned back, in the slots of the rows and no others.
     for (size_t i = 0; i < rows; ++i) {
       const Owned there = make_empty(1, static_cast<int64_t>(2 * kv_dim));
-      ASSERT_TRUE(backend_->read_kv(**cache, layer, **k_rope, pos[i], there.tensor).is_ok());
+      ASSERT_TRUE(
+          backend_->fusion().read_kv(**cache, layer, **k_rope, pos[i], there.tensor).is_ok());
       const auto at = want_kv.begin() + static_cast<ptrdiff_t>(i * 2 * kv_dim);
       expect_near(host(there.tensor), {at, at + static_cast<ptrdiff_t>(2 * kv_dim)});
     }
     // A part's product is that part of the product.
     for (const auto& [first, n] : {std::pair{size_t{0}, q_dim}, std::pair{q_dim, 2 * kv_dim},
                                    std::pair{width, size_t{0}}, std::pair{width - 1, size_t{1}}}) {
-      auto part =
-          backend_->part_of(**stacked, static_cast<int64_t>(first), static_cast<int64_t>(n));
+      auto part = backend_->packed_qkv()->part_of(**stacked, static_cast<int64_t>(first),
+                                                  static_cast<int64_t>(n));
       ASSERT_TRUE(part.is_ok()) << part.status().message();
       EXPECT_EQ((*part)->bytes(), 0u) << "the memory is the whole's";
       const Owned y = make_empty(static_cast<int64_t>(rows), static_cast<int64_t>(n));
@@ -186,7 +187,7 @@ TEST_P(BackendQkv, RowsThatEachHaveACacheAreThoseOfOne) {
                k_norm = make_stored("k", normal(c.head_dim), {c.head_dim}, DType::f32);
     const TensorView *const of_w = &w->view, *const of_b = &bias->view, *const of_q = &q_norm->view,
                             *const of_k = &k_norm->view;
-    auto stacked = backend_->load_matrix({&of_w, 1});
+    auto stacked = backend_->load_matrix({&of_w, 1}, WeightForm::packed);
     auto b = backend_->load_vector({&of_b, 1}, 0), qn = backend_->load_vector({&of_q, 1}, 0),
          kn = backend_->load_vector({&of_k, 1}, 0);
     ASSERT_TRUE(stacked.is_ok() && b.is_ok() && qn.is_ok() && kn.is_ok());
@@ -202,11 +203,12 @@ TEST_P(BackendQkv, RowsThatEachHaveACacheAreThoseOfOne) {
     const Owned kv = make_empty(static_cast<int64_t>(rows), static_cast<int64_t>(2 * kv_dim));
     const Owned scratch = make_empty(static_cast<int64_t>(all_rows), wide);
     const auto make_q = [&](std::unique_ptr<DeviceBuffer>& memory) {
-      auto made = backend_->allocate(rows * q_dim * static_cast<size_t>(backend_->operand_bytes()));
+      auto made =
+          backend_->allocate(rows * q_dim * static_cast<size_t>(backend_->traits().operand_bytes));
       EXPECT_TRUE(made.is_ok());
       memory = std::move(*made);
       return Tensor{memory->data(), static_cast<int64_t>(rows), static_cast<int64_t>(q_dim),
-                    backend_->operand_bytes()};
+                    backend_->traits().operand_bytes};
     };
     std::unique_ptr<DeviceBuffer> memory, memory_each;
     const Tensor q = make_q(memory), q_each = make_q(memory_each);
@@ -231,19 +233,21 @@ TEST_P(BackendQkv, RowsThatEachHaveACacheAreThoseOfOne) {
     }
     std::shuffle(into.begin(), into.end(), rng_);
     const Status status =
-        backend_->project_qkv_each(weights, 1, x.tensor, into, q_each, scratch.tensor);
+        backend_->packed_qkv()->project_each(weights, 1, x.tensor, into, q_each, scratch.tensor);
     ASSERT_TRUE(status.is_ok()) << status.message();
     EXPECT_EQ(host(q_each), host(q));
     const auto there = [&](const KvCache& cache, uint32_t slot) {
       const Owned row = make_empty(1, static_cast<int64_t>(2 * kv_dim));
-      EXPECT_TRUE(backend_->read_kv(cache, 1, **k_rope, slot, row.tensor).is_ok());
+      EXPECT_TRUE(backend_->fusion().read_kv(cache, 1, **k_rope, slot, row.tensor).is_ok());
       return host(row.tensor);
     };
     for (const RowInto& r : into) {
       ASSERT_EQ(there(*r.cache, r.pos), there(**one_cache, r.pos)) << "row " << r.row;
     }
     into[0].pos = into[0].cache->capacity();
-    EXPECT_EQ(backend_->project_qkv_each(weights, 1, x.tensor, into, q_each, scratch.tensor).code(),
+    EXPECT_EQ(backend_->packed_qkv()
+                  ->project_each(weights, 1, x.tensor, into, q_each, scratch.tensor)
+                  .code(),
               BLEND_E_INTERNAL);
   }
 }
@@ -252,9 +256,9 @@ TEST_P(BackendQkv, RowsThatEachHaveACacheAreThoseOfOne) {
 TEST_P(BackendQkv, PartsOutliveTheWhole) {
   const auto w = make_stored("w", normal(6 * 8), {6, 8}, DType::bf16);
   const TensorView* const view = &w->view;
-  auto whole = backend_->load_matrix({&view, 1});
+  auto whole = backend_->load_matrix({&view, 1}, WeightForm::packed);
   ASSERT_TRUE(whole.is_ok());
-  auto part = backend_->part_of(**whole, 4, 2);
+  auto part = backend_->packed_qkv()->part_of(**whole, 4, 2);
   ASSERT_TRUE(part.is_ok());
   whole.value().reset();
   const Owned other = make_tensor(normal(6 * 8), 6, 8);  // where it was, had it gone
@@ -268,11 +272,13 @@ TEST_P(BackendQkv, PartsOutliveTheWhole) {
 TEST_P(BackendQkv, WhatDoesNotFitIsRefused) {
   const auto w = make_stored("w", normal(12 * 8), {12, 8}, DType::bf16);
   const TensorView* const view = &w->view;
-  auto stacked = backend_->load_matrix({&view, 1});
+  auto stacked = backend_->load_matrix({&view, 1}, WeightForm::packed);
   ASSERT_TRUE(stacked.is_ok());
   for (const auto& [first, n] :
        {std::pair{-1, 2}, std::pair{0, 13}, std::pair{13, 0}, std::pair{4, -1}}) {
-    EXPECT_EQ(backend_->part_of(**stacked, first, n).status().code(), BLEND_E_INTERNAL) << first;
+    EXPECT_EQ(backend_->packed_qkv()->part_of(**stacked, first, n).status().code(),
+              BLEND_E_INTERNAL)
+        << first;
   }
   ModelConfig c;
   c.n_layers = 1;
@@ -290,10 +296,11 @@ TEST_P(BackendQkv, WhatDoesNotFitIsRefused) {
     const uint32_t at[] = {0, pos};
     Tensor scratch = all.tensor;
     scratch.cols = wide;
-    return backend_->project_qkv({stacked->get()}, x.tensor.slice(0, rows),
-                                 {cache->get(), 0, &q_rope, &k_rope, at,
-                                  Tensor{(*q_memory)->data(), rows, 4, backend_->operand_bytes()},
-                                  kv.tensor.slice(0, rows), scratch.slice(0, rows)});
+    return backend_->packed_qkv()->project(
+        {stacked->get()}, x.tensor.slice(0, rows),
+        {cache->get(), 0, &q_rope, &k_rope, at,
+         Tensor{(*q_memory)->data(), rows, 4, backend_->traits().operand_bytes},
+         kv.tensor.slice(0, rows), scratch.slice(0, rows)});
   };
   EXPECT_TRUE(run(4, **many, **many, 2, 12).is_ok());
   EXPECT_TRUE(run(4, **many, **many, 0, 12).is_ok());

@@ -66,10 +66,11 @@ class DeviceTierTest : public testing::Test {
     StoredRun stored{run.k, run.v, DType::bf16, run.n, run.first, run.packed};
     stored.kept = layer->memory.get();
     EXPECT_EQ(run.n, kTokens) << "in one piece";
-    EXPECT_TRUE(backend_->place(**cache, 0, **rope, {&stored, 1}, nullptr, nullptr).is_ok());
+    EXPECT_TRUE(
+        backend_->fusion().scatter(**cache, 0, **rope, {&stored, 1}, nullptr, nullptr).is_ok());
     auto out = backend_->allocate(kTokens * 2 * kKvDim * 4);
     const Tensor kv{(*out)->data(), kTokens, 2 * kKvDim, 4};
-    EXPECT_TRUE(backend_->read_kv(**cache, 0, **rope, 0, kv).is_ok());
+    EXPECT_TRUE(backend_->fusion().read_kv(**cache, 0, **rope, 0, kv).is_ok());
     std::vector<float> got(kTokens * 2 * kKvDim);
     EXPECT_TRUE(backend_->download(kv, got.data()).is_ok());
     for (const float x : got) EXPECT_EQ(x, got[0]);
@@ -82,7 +83,7 @@ class DeviceTierTest : public testing::Test {
 };
 
 TEST_F(DeviceTierTest, GivesBackWhatWasKept) {
-  DeviceTier tier(*backend_, 1 << 20);
+  DeviceTier tier(*backend_->device_memory(), 1 << 20);
   EXPECT_EQ(tier.find(key(1)), nullptr);
   ASSERT_NE(fill(tier, key(1), 10), nullptr);
   ASSERT_NE(fill(tier, key(2), 20), nullptr);
@@ -95,7 +96,7 @@ TEST_F(DeviceTierTest, GivesBackWhatWasKept) {
 }
 
 TEST_F(DeviceTierTest, OtherBytesUnderTheSameIdAreNotServed) {
-  DeviceTier tier(*backend_, 1 << 20);
+  DeviceTier tier(*backend_->device_memory(), 1 << 20);
   ASSERT_NE(fill(tier, key(1, 5), 10), nullptr);
   EXPECT_EQ(tier.find(key(1, 6)), nullptr);
   EXPECT_EQ(tier.bytes(), 0u) << "nobody will ask for the old ones";
@@ -103,7 +104,7 @@ TEST_F(DeviceTierTest, OtherBytesUnderTheSameIdAreNotServed) {
 }
 
 TEST_F(DeviceTierTest, WhatWasUnusedLongestLeavesButNotWhatIsInUse) {
-  DeviceTier tier(*backend_, 2 * kLayers * kLayerBytes + 100);
+  DeviceTier tier(*backend_->device_memory(), 2 * kLayers * kLayerBytes + 100);
   fill(tier, key(1), 1);
   fill(tier, key(2), 2);
   (void)tier.find(key(1));
@@ -118,7 +119,7 @@ TEST_F(DeviceTierTest, WhatWasUnusedLongestLeavesButNotWhatIsInUse) {
 }
 
 TEST_F(DeviceTierTest, WithoutMemoryItIsAsIfThereWereNone) {
-  DeviceTier tier(*backend_, 1 << 20);
+  DeviceTier tier(*backend_->device_memory(), 1 << 20);
   const size_t before = simt::bytes_in_use();
   simt::fail_allocation(1);  // the second layer
   EXPECT_EQ(fill(tier, key(1), 1), nullptr);
@@ -161,11 +162,12 @@ TEST_F(DeviceTierTest, ALoaderKeepsWhatItReadsAndReadsNotWhatIsKept) {
   simt::Machine machine;
   machine.schedule = simt::Schedule::late;
   simt::set_machine(machine);
-  DeviceTier tier(*backend_, 1 << 20);
+  DeviceTier tier(*backend_->device_memory(), 1 << 20);
   const Stopwatch clock;
   Numbers source(shape());
   for (const bool again : {false, true}) {
-    auto loader = LayerLoader::start(*backend_, {{&source, 0}}, kLayers, 1, clock, &tier);
+    auto loader =
+        LayerLoader::start(*backend_->device_memory(), {{&source, 0}}, kLayers, 1, clock, &tier);
     ASSERT_TRUE(loader.is_ok()) << loader.status().message();
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
       const auto staged = loader.value()->acquire(layer);

@@ -59,9 +59,10 @@ class PassTest : public test::EngineTest {
     Backend& b = model_->backend();
     const auto cols = static_cast<int64_t>(2 * model_->config().kv_dim());
     auto buffer = std::move(*b.allocate(kRows * static_cast<size_t>(cols) * sizeof(float)));
-    const Tensor kv{buffer->data(), kRows, cols, b.activation_bytes()};
+    const Tensor kv{buffer->data(), kRows, cols, b.traits().activation_bytes};
     EXPECT_TRUE(
-        b.read_kv(fused.sequence->cache(), layer, fused.sequence->ropes().keys(layer), 0, kv)
+        b.fusion()
+            .read_kv(fused.sequence->cache(), layer, fused.sequence->ropes().keys(layer), 0, kv)
             .is_ok());
     const auto* at = static_cast<const float*>(buffer->data());
     return {at, at + kRows * cols};

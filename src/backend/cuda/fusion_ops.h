@@ -1,0 +1,42 @@
+// CudaFusionOps: a fuse's operations on the GPU.
+#pragma once
+
+#include "backend/cuda/core.h"
+#include "backend/fusion_ops.h"
+
+namespace blend::cuda {
+
+// Thread-safe as CudaBackend is, whose core it uses.
+class CudaFusionOps final : public FusionOps {
+ public:
+  explicit CudaFusionOps(const CudaCore& core) : core_(core) {}
+
+  Status scatter(KvCache& cache, uint32_t layer, const RopeTable& rope,
+                 std::span<const StoredRun> runs, const uint8_t* skip,
+                 const Correction* correction) override;
+  Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope, uint32_t first,
+                 Tensor kv) override;
+  Status encode_kv(Tensor kv, DType dtype, std::byte* k_out, std::byte* v_out) override;
+
+  Status deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
+                   float* out) override;
+  Status top_k(std::span<const float> scores, size_t count, uint32_t* out) override;
+
+  Status drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
+                      Tensor out) override;
+  Status stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
+                       Tensor out) override;
+  Status drift_share(Tensor predicted, Tensor drift, DriftShare* share) override;
+  Status scale_kv(Tensor kv, DriftShare share) override;
+
+  Status attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
+                        const uint32_t* pos, float* mass) override;
+  Status attention_tempered(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
+                            Tensor q, const uint32_t* pos, const Tempering& tempering, Tensor out,
+                            float* mass) override;
+
+ private:
+  const CudaCore& core_;
+};
+
+}  // namespace blend::cuda
