@@ -176,7 +176,8 @@ bool Batch::round(std::unique_ptr<Sequence>& resident) {
   Loan loan(resident, entries_.front().out.sequence);
   const Runtime& runtime = model_->runtime();
   // The pool has time where a device computes.
-  ThreadPool* const helpers = runtime.backend().has_own_memory() ? &runtime.pool() : nullptr;
+  ThreadPool* const helpers =
+      runtime.backend().device_memory() != nullptr ? &runtime.pool() : nullptr;
   LayerFeed feed(runtime.backend(), n_layers_, clock_,
                  store_.use_device_tier ? runtime.device_tier() : nullptr, helpers);
   const EndOfRound end{entries_};  // before the feed goes, by an exception too

@@ -13,7 +13,7 @@ Corrector::Corrector(Backend& backend, CorrectorMaps maps, uint32_t kv_dim, uint
       row_of_slot_(capacity, Correction::kNone) {}
 
 Result<std::unique_ptr<DeviceBuffer>> Corrector::allocate(size_t rows, size_t cols) const {
-  return backend_.allocate(rows * cols * static_cast<size_t>(backend_.activation_bytes()));
+  return backend_.allocate(rows * cols * static_cast<size_t>(backend_.traits().activation_bytes));
 }
 
 void Corrector::leave_out(std::vector<uint32_t> rows, std::vector<StoredFeatures> features) {
@@ -33,7 +33,8 @@ Status Corrector::measure(const FreshRows& fresh) {
   if (measured_.empty()) return Status::ok();
   BLEND_ASSIGN(inputs_, allocate(fresh.rows.size(), maps_.check->n_in()));
   const Tensor all = view(*inputs_, fresh.rows.size(), maps_.check->n_in());
-  BLEND_RETURN_IF_ERROR(backend_.drift_inputs(fresh.kv, fresh.runs, maps_.check->inputs(), all));
+  BLEND_RETURN_IF_ERROR(
+      backend_.fusion().drift_inputs(fresh.kv, fresh.runs, maps_.check->inputs(), all));
   return backend_.gather(all, places.data(), view(*inputs_, places.size(), maps_.check->n_in()));
 }
 
@@ -64,17 +65,17 @@ Result<DriftShare> Corrector::judge(Tensor foretold, const FreshRows& fresh,
                                     const std::vector<uint32_t>& places) {
   BLEND_ASSIGN(const auto drift, allocate(fresh.rows.size(), n_out_));
   const Tensor all = view(*drift, fresh.rows.size(), n_out_);
-  BLEND_RETURN_IF_ERROR(backend_.drift_inputs(fresh.kv, fresh.runs, {}, all));
+  BLEND_RETURN_IF_ERROR(backend_.fusion().drift_inputs(fresh.kv, fresh.runs, {}, all));
   const Tensor known = view(*drift, places.size(), n_out_);
   BLEND_RETURN_IF_ERROR(backend_.gather(all, places.data(), known));
   DriftShare share;
-  BLEND_RETURN_IF_ERROR(backend_.drift_share(foretold, known, &share));
+  BLEND_RETURN_IF_ERROR(backend_.fusion().drift_share(foretold, known, &share));
   return share;
 }
 
 Status Corrector::scale(Tensor kv, DriftShare share) {
   if (share.k == 1 && share.v == 1) return Status::ok();
-  return backend_.scale_kv(kv, share);
+  return backend_.fusion().scale_kv(kv, share);
 }
 
 Result<DriftShare> Corrector::correct_measured(uint32_t layer, const FreshRows& fresh) {
@@ -136,7 +137,7 @@ Result<DriftShare> Corrector::correct_left(uint32_t layer, const FreshRows& fres
   const Tensor scratch = low == nullptr ? Tensor{} : view(*low, list.size(), maps.rank());
   const auto n = static_cast<int64_t>(list.size());
   const Tensor out = view(*out_, static_cast<size_t>(first) + list.size(), n_out_).slice(first, n);
-  BLEND_RETURN_IF_ERROR(backend_.stored_inputs(stored_of(list), features.data(), x));
+  BLEND_RETURN_IF_ERROR(backend_.fusion().stored_inputs(stored_of(list), features.data(), x));
   BLEND_RETURN_IF_ERROR(maps.apply(layer, x, scratch, out));
   flops_ += maps.flops() * static_cast<double>(list.size());
   std::vector<uint32_t> judging;  // the judges' places in the list

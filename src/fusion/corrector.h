@@ -93,7 +93,7 @@ class Corrector {
  private:
   Tensor view(const DeviceBuffer& buffer, size_t rows, size_t cols) const {
     return {buffer.data(), static_cast<int64_t>(rows), static_cast<int64_t>(cols),
-            backend_.activation_bytes()};
+            backend_.traits().activation_bytes};
   }
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t rows, size_t cols) const;
   // Of the check layer's maps, into out_ from its first row on.

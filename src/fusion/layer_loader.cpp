@@ -39,7 +39,7 @@ Result<std::unique_ptr<LayerLoader>> LayerLoader::start(Backend& backend, std::v
   size_t slot_bytes = 0;
   for (const Item& item : l->items_) {
     l->first_layer_ = std::min(l->first_layer_, item.first_layer);
-    if (backend.unpacks()) item.source->allow_packed();
+    if (backend.traits().decodes_packed) item.source->allow_packed();
     l->offsets_.push_back(slot_bytes);
     const size_t bytes = item.source->stage_bytes();
     slot_bytes += (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;

@@ -139,9 +139,9 @@ Status Pass::place() {
     placement.add_correction(*session_.corrector(), clock_.now_ns() - begin);
   }
   const std::vector<uint8_t>& computed = session_.computed();
-  BLEND_RETURN_IF_ERROR(model_->backend().place(out_.sequence->cache(), layer,
-                                                out_.sequence->ropes().keys(layer), runs,
-                                                computed.data(), correction));
+  BLEND_RETURN_IF_ERROR(model_->backend().fusion().scatter(out_.sequence->cache(), layer,
+                                                           out_.sequence->ropes().keys(layer), runs,
+                                                           computed.data(), correction));
   placement.rows_placed = rows_to_place(runs, computed);
   placement.place_ns = clock_.now_ns() - begin;
   session_.add_placement(placement);

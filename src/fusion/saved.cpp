@@ -66,17 +66,18 @@ Result<std::shared_ptr<const ChunkRecord>> record_sequence(Sequence& sequence, D
   const uint32_t block = std::min(kBlockRows, shape.n_tokens);
   const int64_t cols = 2 * static_cast<int64_t>(shape.kv_dim);
   BLEND_ASSIGN(const std::unique_ptr<DeviceBuffer> buffer,
-               b.allocate(static_cast<size_t>(block * cols * b.activation_bytes())));
+               b.allocate(static_cast<size_t>(block * cols * b.traits().activation_bytes)));
   const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
   for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch.report(layer, shape.n_layers));
     for (uint32_t first = 0; first < shape.n_tokens; first += block) {
       const uint32_t rows = std::min(block, shape.n_tokens - first);
-      const Tensor kv{buffer->data(), rows, cols, b.activation_bytes()};
+      const Tensor kv{buffer->data(), rows, cols, b.traits().activation_bytes};
       BLEND_RETURN_IF_ERROR(
-          b.read_kv(sequence.cache(), layer, sequence.ropes().keys(layer), first, kv));
-      BLEND_RETURN_IF_ERROR(b.encode_kv(kv, dtype, record->k(layer) + first * row_bytes,
-                                        record->v(layer) + first * row_bytes)
+          b.fusion().read_kv(sequence.cache(), layer, sequence.ropes().keys(layer), first, kv));
+      BLEND_RETURN_IF_ERROR(b.fusion()
+                                .encode_kv(kv, dtype, record->k(layer) + first * row_bytes,
+                                           record->v(layer) + first * row_bytes)
                                 .with_context("layer " + std::to_string(layer)));
     }
   }
@@ -107,9 +108,9 @@ Result<std::unique_ptr<Sequence>> restore_sequence(const std::shared_ptr<const M
     const Status read = source->read_layer(layer, staged.data());
     if (read.code() == BLEND_E_CORRUPT) store.report_damage(id, read);
     BLEND_RETURN_IF_ERROR(read);
-    BLEND_RETURN_IF_ERROR(model->backend().place(sequence->cache(), layer,
-                                                 sequence->ropes().keys(layer), std::span(&run, 1),
-                                                 nullptr, nullptr));
+    BLEND_RETURN_IF_ERROR(model->backend().fusion().scatter(sequence->cache(), layer,
+                                                            sequence->ropes().keys(layer),
+                                                            std::span(&run, 1), nullptr, nullptr));
   }
   sequence->set_filled({meta.tokens.begin(), meta.tokens.end() - 1}, {});
   BLEND_RETURN_IF_ERROR(sequence->append(std::span(meta.tokens).last(1), Watch{watch.cancel, {}}));

@@ -84,7 +84,7 @@ bool Selection::chooses_at(uint32_t layer) const {
 
 Result<std::vector<float>> Selection::measure(Tensor kv, std::span<const StoredRun> runs) const {
   std::vector<float> measured(active_.size(), 0.0f);
-  BLEND_RETURN_IF_ERROR(backend_.deviation(kv, runs, rule_, measured.data()));
+  BLEND_RETURN_IF_ERROR(backend_.fusion().deviation(kv, runs, rule_, measured.data()));
   std::vector<float> deviation(prompt_->n_rows(), 0.0f);
   for (size_t i = 0; i < active_.size(); ++i) deviation[active_[i]] = measured[i];
   return deviation;

@@ -145,8 +145,8 @@ Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Placement& p
     BLEND_ASSIGN(correction, corrector_->at(layer, fresh, stored_of));
     placement.add_correction(*corrector_, clock_.now_ns() - begin);
   }
-  BLEND_RETURN_IF_ERROR(backend_.place_host(*targets_[layer], ropes_->to_host(layer), runs,
-                                            computed_.data(), correction));
+  BLEND_RETURN_IF_ERROR(backend_.host().scatter(*targets_[layer], ropes_->to_host(layer), runs,
+                                                computed_.data(), correction));
   placement.rows_placed = rows_to_place(runs, computed_);
   placement.place_ns = clock_.now_ns() - begin;
   return Status::ok();
@@ -163,8 +163,8 @@ Status StepPlacer::read_target(uint32_t layer, std::span<const uint32_t> rows,
   const size_t cols = size_t{2} * target.kv_dim();
   const auto n = static_cast<int64_t>(rows.size());
   BLEND_ASSIGN(buffer, backend_.allocate(rows.size() * cols *
-                                         static_cast<size_t>(backend_.activation_bytes())));
-  kv = {buffer->data(), n, static_cast<int64_t>(cols), backend_.activation_bytes()};
+                                         static_cast<size_t>(backend_.traits().activation_bytes)));
+  kv = {buffer->data(), n, static_cast<int64_t>(cols), backend_.traits().activation_bytes};
   for (size_t i = 0; i < rows.size();) {
     size_t end = i + 1;
     while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
@@ -174,8 +174,8 @@ Status StepPlacer::read_target(uint32_t layer, std::span<const uint32_t> rows,
     part.k += skipped;
     part.v += skipped;
     BLEND_RETURN_IF_ERROR(
-        backend_.read_host(part, ropes_->from_host(layer), rows.data() + i,
-                           kv.slice(static_cast<int64_t>(i), static_cast<int64_t>(end - i))));
+        backend_.host().read(part, ropes_->from_host(layer), rows.data() + i,
+                             kv.slice(static_cast<int64_t>(i), static_cast<int64_t>(end - i))));
     i = end;
   }
   return Status::ok();

@@ -255,10 +255,10 @@ Status StepPlan::read_fresh(const HostKv& fresh, std::unique_ptr<DeviceBuffer>& 
   Backend& b = model_->backend();
   const size_t cols = size_t{2} * model_->config().kv_dim();
   BLEND_ASSIGN(buffer,
-               b.allocate(rows().size() * cols * static_cast<size_t>(b.activation_bytes())));
+               b.allocate(rows().size() * cols * static_cast<size_t>(b.traits().activation_bytes)));
   kv = {buffer->data(), static_cast<int64_t>(rows().size()), static_cast<int64_t>(cols),
-        b.activation_bytes()};
-  return b.read_host(fresh, ropes_->from_host(session_->layer()), rows().data(), kv);
+        b.traits().activation_bytes};
+  return b.host().read(fresh, ropes_->from_host(session_->layer()), rows().data(), kv);
 }
 
 Status StepPlan::choose(const HostKv* fresh) {

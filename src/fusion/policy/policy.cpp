@@ -111,7 +111,7 @@ Result<std::vector<uint32_t>> RankingPolicy::choose(const ChoicePoint& at,
   std::vector<float> scores(candidates.size());
   BLEND_RETURN_IF_ERROR(score(at, candidates, scores));
   std::vector<uint32_t> picked(k);
-  BLEND_RETURN_IF_ERROR(at.backend.top_k(scores, k, picked.data()));
+  BLEND_RETURN_IF_ERROR(at.backend.fusion().top_k(scores, k, picked.data()));
   for (uint32_t& index : picked) index = candidates[index];
   return picked;
 }
