@@ -12,7 +12,7 @@ if(BLEND_FUZZ)
   set(root ${CMAKE_CURRENT_LIST_DIR}/..)
   # What reads model files.
   file(GLOB sources CONFIGURE_DEPENDS ${root}/src/base/*.cpp ${root}/src/model/*.cpp
-       ${root}/src/model/tokenizer/*.cpp ${root}/src/chat/*.cpp)
+       ${root}/src/model/tokenizer/*.cpp ${root}/src/text/*.cpp ${root}/src/chat/*.cpp)
   add_library(blend_fuzz_model STATIC ${sources})
   target_include_directories(blend_fuzz_model PUBLIC ${root}/include ${root}/src ${root}/kernels)
   target_compile_options(blend_fuzz_model PRIVATE -fsanitize=fuzzer-no-link,address,undefined

@@ -3,6 +3,7 @@
 #include "capi/chat_handle.h"
 #include "capi/error.h"
 #include "capi/handles.h"
+#include "chat/prompt.h"
 
 using blend::Result;
 using blend::Status;
@@ -54,7 +55,7 @@ Result<std::vector<blend::chat::Document>> read_documents(const blend_chat_docum
 }  // namespace
 
 void blend_chat::show_segments() {
-  for (const blend::chat::Segment& s : prompt.segments) {
+  for (const blend::text::Segment& s : prompt.segments) {
     blend_segment segment{};
     segment.struct_size = sizeof segment;
     segment.kind = s.kind;
@@ -100,19 +101,13 @@ int32_t blend_chat_render(blend_chat** out, const blend_model* model,
     const bool own = o.template_source == nullptr || o.template_source[0] == '\0';
     const std::string_view source =
         own ? std::string_view(loaded->chat_template()) : std::string_view(o.template_source);
-    if (source.empty()) {
-      return Status{BLEND_E_NOT_FOUND,
-                    "the model has no chat template: give one (template_source), or make the "
-                    "prompt of its segments"};
-    }
-    BLEND_ASSIGN(const auto parsed, blend::chat::Template::parse(source));
     blend::chat::PromptOptions how;
     how.generation_prompt = (o.flags & BLEND_CHAT_NO_GENERATION_PROMPT) == 0;
     if (o.variables != nullptr) how.variables = o.variables;
     if (o.cancel != nullptr) how.cancel = &o.cancel->token;
     how.now = o.now_s != 0 ? static_cast<int64_t>(o.now_s) : static_cast<int64_t>(time(nullptr));
     BLEND_ASSIGN(chat->prompt,
-                 blend::chat::make_prompt(parsed, loaded->tokenizer(), turns, given, how));
+                 blend::chat::make_prompt(source, loaded->tokenizer(), turns, given, how));
     chat->show_segments();
     *out = chat.release();
     return Status::ok();

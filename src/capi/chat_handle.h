@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "capi/structs.h"
-#include "chat/prompt.h"
+#include "text/prompt.h"
 
 struct blend_chat {
-  blend::chat::Prompt prompt;
+  blend::text::Prompt prompt;
   std::vector<blend_chunk_id> ids;  // [documents]
   std::vector<blend_segment> segments;
 

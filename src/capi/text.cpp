@@ -1,5 +1,5 @@
 // Texts in, a fusion out: over chat.h, blend_fuse and blend_precompute_corpus, as a host would.
-#include "chat/text.h"
+#include "blend/text.h"
 
 #include <memory>
 #include <optional>
@@ -7,7 +7,8 @@
 #include "capi/chat_handle.h"
 #include "capi/error.h"
 #include "capi/handles.h"
-#include "chat/plain.h"
+#include "text/plain.h"
+#include "text/white_space.h"
 
 using blend::Result;
 using blend::Status;
@@ -52,7 +53,7 @@ Result<std::string> read_document(const char* text, size_t i, bool verbatim) {
   if (text == nullptr) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT, "document %zu is NULL", i);
   }
-  const std::string_view body = blend::chat::stripped(text);
+  const std::string_view body = blend::text::stripped(text);
   if (body.empty()) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT,
                              "document %zu has no text but white space: leave it out", i);
@@ -131,13 +132,13 @@ Result<Chat> render(const Texts& texts, const std::vector<blend_chat_message>& m
 Result<Chat> render_plain(const Texts& texts, std::string_view question,
                           const blend_cancel* cancel) {
   const blend_text_options& o = texts.options;
-  blend::chat::PlainOptions how;
+  blend::text::PlainOptions how;
   if (o.system != nullptr) how.system = o.system;
   if (o.question_template != nullptr) how.question_template = o.question_template;
   how.special = texts.has(BLEND_TEXT_SPECIAL);
   if (cancel != nullptr) how.cancel = &cancel->token;
   Chat chat(new blend_chat);
-  BLEND_ASSIGN(chat->prompt, blend::chat::make_plain_prompt(texts.model->tokenizer(),
+  BLEND_ASSIGN(chat->prompt, blend::text::make_plain_prompt(texts.model->tokenizer(),
                                                             texts.documents, question, how));
   chat->show_segments();
   return chat;
@@ -147,7 +148,7 @@ Result<Chat> render_question(const Texts& texts, const char* question, const ble
   if (texts.plain) return render_plain(texts, question, cancel);
   std::string asked = question;
   if (is_given(texts.options.question_template)) {
-    BLEND_ASSIGN(asked, blend::chat::put_question(texts.options.question_template, question));
+    BLEND_ASSIGN(asked, blend::text::put_question(texts.options.question_template, question));
   }
   return render(texts, {message("user", asked)}, cancel);
 }

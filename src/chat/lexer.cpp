@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "chat/text.h"
+#include "text/white_space.h"
 
 namespace blend::chat {
 namespace {
@@ -73,17 +73,17 @@ class Lexer {
   // Of the white space that source_ has at `at`.
   size_t space_after(size_t at) const {
     const size_t begin = at;
-    while (const size_t n = space_at(std::string_view(source_).substr(at))) at += n;
+    while (const size_t n = text::space_at(std::string_view(source_).substr(at))) at += n;
     return at - begin;
   }
   // Takes from `data`, which a tag follows, the white space that the tag takes along: with '-' all
   // of it, else, before a block, the indentation of a line on which nothing else precedes it.
   void trim_before_tag(std::string& data, char sign, bool block) const {
     if (sign == '-') {
-      data.resize(stripped_right(data).size());
+      data.resize(text::stripped_right(data).size());
     } else if (block && sign != '+') {
       const size_t line = data.rfind('\n') + 1;  // 0: none
-      const bool blank = stripped(std::string_view(data).substr(line)).empty();
+      const bool blank = text::stripped(std::string_view(data).substr(line)).empty();
       if (blank && (line > 0 || line_starts_)) data.resize(line);
     }
   }

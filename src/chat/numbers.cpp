@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "chat/filters.h"
+#include "text/white_space.h"
 
 namespace blend::chat {
 namespace {
@@ -19,7 +20,7 @@ struct ReadNumber {
 // The digits of a number without the white space around them, a plus sign and the underscores
 // between digits; nothing where they are not as Python has them.
 std::optional<std::string> digits_of(std::string_view text) {
-  std::string_view s = stripped(text);
+  std::string_view s = text::stripped(text);
   if (s.starts_with('+')) {
     s.remove_prefix(1);
     if (s.starts_with('-')) return std::nullopt;
@@ -61,7 +62,7 @@ ReadNumber read_real(const std::string& digits) {
 Result<ReadNumber> read_number(const Text& text, bool whole, const std::string& filter,
                                Meter& meter) {
   BLEND_RETURN_IF_ERROR(meter.take(2 * text.size()));
-  const std::string_view s = stripped(text.bytes());
+  const std::string_view s = text::stripped(text.bytes());
   if (std::any_of(s.begin(), s.end(), [](char c) { return static_cast<uint8_t>(c) >= 0x80; })) {
     return unknown("filter", filter + " of a text that is not ASCII");
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "chat/template.h"
+#include "text/white_space.h"
 
 namespace blend::chat {
 namespace {
@@ -127,7 +129,7 @@ std::vector<Part> parts_of(const Text& text, const std::vector<Document>& docume
   // Found once: a template may write a document in any number of runs.
   std::vector<std::string_view> wanted;
   wanted.reserve(documents.size());
-  for (const Document& document : documents) wanted.push_back(stripped(text_of(document)));
+  for (const Document& document : documents) wanted.push_back(text::stripped(text_of(document)));
   std::vector<Part> out;
   size_t begin = 0;
   for (size_t i = 0; i < text.runs().size(); ++i) {
@@ -135,7 +137,7 @@ std::vector<Part> parts_of(const Text& text, const std::vector<Document>& docume
     const size_t document =
         run.origin >= kDocument ? size_t{run.origin} - kDocument : documents.size();
     const std::string_view bytes = std::string_view(text.bytes()).substr(begin, run.end - begin);
-    if (document < documents.size() && stripped(bytes) == wanted[document]) {
+    if (document < documents.size() && text::stripped(bytes) == wanted[document]) {
       out.push_back({begin, run.end, document, i});
     } else if (out.empty() || out.back().document != SIZE_MAX) {
       out.push_back({begin, run.end, SIZE_MAX, i});
@@ -233,11 +235,12 @@ size_t stable_tokens(const Text& text, const Part& part, const TextMarks& marks,
 
 }  // namespace
 
-Result<Prompt> make_prompt(const Template& source, const Tokenizer& tokenizer,
-                           const std::vector<Message>& messages,
-                           const std::vector<Document>& documents, const PromptOptions& options) {
+Result<text::Prompt> make_prompt(const Template& source, const Tokenizer& tokenizer,
+                                 const std::vector<Message>& messages,
+                                 const std::vector<Document>& documents,
+                                 const PromptOptions& options) {
   for (size_t d = 0; d < documents.size(); ++d) {
-    if (stripped(text_of(documents[d])).empty()) {
+    if (text::stripped(text_of(documents[d])).empty()) {
       return make_error(BLEND_E_INVALID_ARGUMENT, "document %zu has no text but white space", d);
     }
   }
@@ -248,7 +251,7 @@ Result<Prompt> make_prompt(const Template& source, const Tokenizer& tokenizer,
                source.render(variables, options.now, Template::kFuel, options.cancel));
   const std::vector<Part> parts = parts_of(text, documents);
   BLEND_RETURN_IF_ERROR(check_documents(text, parts, documents));
-  Prompt out;
+  text::Prompt out;
   out.text = text.bytes();
   out.stable_head = begins_stable(text, parts);
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -281,6 +284,19 @@ Result<Prompt> make_prompt(const Template& source, const Tokenizer& tokenizer,
     }
   }
   return out;
+}
+
+Result<text::Prompt> make_prompt(std::string_view source, const Tokenizer& tokenizer,
+                                 const std::vector<Message>& messages,
+                                 const std::vector<Document>& documents,
+                                 const PromptOptions& options) {
+  if (source.empty()) {
+    return Status{BLEND_E_NOT_FOUND,
+                  "the model has no chat template: give one (template_source), or make the prompt "
+                  "of its segments"};
+  }
+  BLEND_ASSIGN(const auto parsed, Template::parse(source));
+  return make_prompt(parsed, tokenizer, messages, documents, options);
 }
 
 }  // namespace blend::chat

@@ -6,11 +6,14 @@
 #include <string_view>
 #include <vector>
 
-#include "blend/fuse.h"
-#include "chat/template.h"
+#include "base/cancel.h"
+#include "base/status.h"
 #include "model/tokenizer.h"
+#include "text/prompt.h"
 
 namespace blend::chat {
+
+class Template;
 
 struct Message {
   std::string_view role;
@@ -30,20 +33,6 @@ struct PromptOptions {
   const CancelToken* cancel = nullptr;
 };
 
-// Tokens of one segment.
-struct Segment {
-  uint32_t kind = 0;  // BLEND_SEGMENT_*
-  std::vector<int32_t> tokens;
-  size_t stored = SIZE_MAX;  // the index of a stored document, which has no tokens
-};
-
-struct Prompt {
-  std::string text;  // as rendered; a stored document is an object replacement character
-  std::vector<Segment> segments;
-  // Before the first document stands no text of the host but what is the same in many prompts.
-  bool stable_head = true;
-};
-
 // The template's own control tokens are recognized, those in the host's texts are text. A document
 // is a chunk of its own, tokenized by itself like any other, whatever white space around it the
 // template takes away. Where the template has no place for
@@ -51,8 +40,15 @@ struct Prompt {
 //   What precedes everything but the system message is PREFIX; all after the last document is
 // QUESTION; the rest is TEXT. A document that the template changes is TEXT too.
 //   What it takes is in proportion to the template and all that is given.
-Result<Prompt> make_prompt(const Template& source, const Tokenizer& tokenizer,
-                           const std::vector<Message>& messages,
-                           const std::vector<Document>& documents, const PromptOptions& options);
+Result<text::Prompt> make_prompt(const Template& source, const Tokenizer& tokenizer,
+                                 const std::vector<Message>& messages,
+                                 const std::vector<Document>& documents,
+                                 const PromptOptions& options);
+// The same of a template's source. NOT_FOUND: it is empty. UNSUPPORTED: this build has no templates
+// (absent.cpp).
+Result<text::Prompt> make_prompt(std::string_view source, const Tokenizer& tokenizer,
+                                 const std::vector<Message>& messages,
+                                 const std::vector<Document>& documents,
+                                 const PromptOptions& options);
 
 }  // namespace blend::chat

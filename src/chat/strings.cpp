@@ -6,6 +6,7 @@
 #include "chat/builder.h"
 #include "chat/search.h"
 #include "model/utf8.h"
+#include "text/white_space.h"
 
 namespace blend::chat {
 namespace {
@@ -31,7 +32,7 @@ class Stripped {
 
   // Whether the text, which begins with a character, begins with one of them; its bytes.
   size_t at(std::string_view text) const {
-    if (!given_) return space_at(text);
+    if (!given_) return text::space_at(text);
     const std::string_view first = text.substr(0, utf8_length(text));
     return std::binary_search(characters_.begin(), characters_.end(), first) ? first.size() : 0;
   }
@@ -112,7 +113,7 @@ Result<Value> change_case(const std::string& name, bool jinja_words, const Text&
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     const bool up = name == "upper" || (name != "lower" && begins);
     if (letter) c = static_cast<char>(up ? c & ~0x20 : c | 0x20);
-    const bool ends = jinja_words ? space_at({&c, 1}) > 0 ||
+    const bool ends = jinja_words ? text::space_at({&c, 1}) > 0 ||
                                         std::string_view("-({[<").find(c) != std::string_view::npos
                                   : !letter;
     begins = name == "title" && ends;
@@ -207,7 +208,7 @@ Result<Value> split_at_space(const Text& text, int64_t most, Meter& meter) {
     if (most >= 0 && static_cast<int64_t>(out.size()) >= most) {
       end = bytes.size();  // the last part keeps the white space after it
     } else {
-      for (; end < bytes.size() && space_at(bytes.substr(end)) == 0; ++end) {
+      for (; end < bytes.size() && text::space_at(bytes.substr(end)) == 0; ++end) {
         BLEND_RETURN_IF_ERROR(pause.after(1));
       }
     }

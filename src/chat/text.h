@@ -58,11 +58,6 @@ class Text {
   std::vector<Run> runs_;
 };
 
-// Python's str.isspace, of the character that `text` begins with; 0: none, else its bytes.
-size_t space_at(std::string_view text);
-// Without the white space at its ends, or at its end.
-std::string_view stripped(std::string_view text);
-std::string_view stripped_right(std::string_view text);
 // The byte offset of each character, and the text's size after them. `meter` pays for neither: it
 // shows a cancel.
 Result<std::vector<size_t>> characters(std::string_view text, Meter& meter);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "chat/template.h"
 #include "model/tokenizer/bpe_tokenizer.h"
 #include "model/tokenizer/tokenizer_json.h"
 #include "support/golden_tokens.h"
@@ -14,6 +15,8 @@
 namespace blend::chat {
 namespace {
 
+using text::Prompt;
+using text::Segment;
 using Ids = std::vector<int32_t>;
 
 std::unique_ptr<BpeTokenizer> tokenizer_of(const char* kind) {
@@ -294,6 +297,25 @@ TEST(ChatPrompt, ACancelStopsIt) {
   options.cancel = &cancel;
   expect_refused(template_of("chatml"), {{"user", "Who?"}}, {}, options, BLEND_E_CANCELLED,
                  "cancelled");
+}
+
+// What chunks are looked for after depends on it.
+TEST(ChatPrompt, TheHeadIsStableWhereNoTextOfOnePromptIsInIt) {
+  const auto t = tokenizer_of("qwen2");
+  const auto stable = [&](const char* source, const std::vector<Message>& messages) {
+    auto parsed = Template::parse(source);
+    EXPECT_TRUE(parsed.is_ok());
+    auto prompt = make_prompt(*parsed, *t, messages, {{"title", "text", false}}, {});
+    EXPECT_TRUE(prompt.is_ok()) << prompt.status().message();
+    return prompt.is_ok() && prompt->stable_head;
+  };
+  const char* const turns = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}";
+  EXPECT_TRUE(stable(turns, {{"system", "s"}, {"user", "u"}}));
+  EXPECT_FALSE(stable(turns, {{"user", "u"}, {"assistant", "a"}, {"user", "v"}}));
+  EXPECT_TRUE(
+      stable("{% for d in documents %}{{ d.text }}{{ d.title }}{% endfor %}", {{"user", "u"}}));
+  EXPECT_FALSE(
+      stable("{% for d in documents %}{{ d.title }}{{ d.text }}{% endfor %}", {{"user", "u"}}));
 }
 
 }  // namespace

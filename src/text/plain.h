@@ -5,9 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include "chat/prompt.h"
+#include "base/cancel.h"
+#include "model/tokenizer.h"
+#include "text/prompt.h"
 
-namespace blend::chat {
+namespace blend::text {
 
 struct PlainOptions {
   std::string_view system;
@@ -26,4 +28,4 @@ Result<Prompt> make_plain_prompt(const Tokenizer& tokenizer,
                                  const std::vector<std::string>& documents,
                                  std::string_view question, const PlainOptions& options);
 
-}  // namespace blend::chat
+}  // namespace blend::text

@@ -1,6 +1,6 @@
-#include "chat/plain.h"
+#include "text/plain.h"
 
-namespace blend::chat {
+namespace blend::text {
 namespace {
 
 constexpr std::string_view kPlace = "{question}";
@@ -92,4 +92,4 @@ Result<Prompt> make_plain_prompt(const Tokenizer& tokenizer,
   return out;
 }
 
-}  // namespace blend::chat
+}  // namespace blend::text

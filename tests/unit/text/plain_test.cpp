@@ -1,5 +1,5 @@
 // Documents and a question without a template.
-#include "chat/plain.h"
+#include "text/plain.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "model/tokenizer/tokenizer_json.h"
 #include "support/golden_tokens.h"
 
-namespace blend::chat {
+namespace blend::text {
 namespace {
 
 std::unique_ptr<BpeTokenizer> qwen() {  // without BOS
@@ -67,24 +67,5 @@ TEST(PlainPrompt, AQuestionIsPutInEveryPlaceAndNeedsOne) {
   EXPECT_EQ(make_plain_prompt(*t, {}, "x", options).status().code(), BLEND_E_INVALID_ARGUMENT);
 }
 
-// What chunks are looked for after depends on it.
-TEST(ChatPrompt, TheHeadIsStableWhereNoTextOfOnePromptIsInIt) {
-  const auto t = qwen();
-  const auto stable = [&](const char* source, const std::vector<Message>& messages) {
-    auto parsed = Template::parse(source);
-    EXPECT_TRUE(parsed.is_ok());
-    auto prompt = make_prompt(*parsed, *t, messages, {{"title", "text", false}}, {});
-    EXPECT_TRUE(prompt.is_ok()) << prompt.status().message();
-    return prompt.is_ok() && prompt->stable_head;
-  };
-  const char* const turns = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}";
-  EXPECT_TRUE(stable(turns, {{"system", "s"}, {"user", "u"}}));
-  EXPECT_FALSE(stable(turns, {{"user", "u"}, {"assistant", "a"}, {"user", "v"}}));
-  EXPECT_TRUE(
-      stable("{% for d in documents %}{{ d.text }}{{ d.title }}{% endfor %}", {{"user", "u"}}));
-  EXPECT_FALSE(
-      stable("{% for d in documents %}{{ d.title }}{{ d.text }}{% endfor %}", {{"user", "u"}}));
-}
-
 }  // namespace
-}  // namespace blend::chat
+}  // namespace blend::text
