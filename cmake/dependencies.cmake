@@ -48,7 +48,9 @@ if(BLEND_STATIC_DEPENDENCIES)
     # The headers of what is linked, before the system's.
     target_include_directories(blend_dependencies SYSTEM BEFORE INTERFACE ${BLEND_STATIC_LIBRARIES}/include)
   endif()
-  blend_archive(ssl)  # only libblend_tls.so uses it
+  if(BLEND_REMOTE)
+    blend_archive(ssl)  # only libblend_tls.so uses it
+  endif()
   blend_archive(crypto)
   # Unused parts of C++'s library are dropped, and with them their need of the C library's newest
   # functions. The unwinder (libgcc_s) is shared by every C++ process.

@@ -25,6 +25,7 @@ if(BLEND_FUZZ)
        ${root}/src/store/evict/*.cpp ${root}/src/store/lmdb/*.cpp ${root}/src/store/ram/*.cpp
        ${root}/src/store/read/*.cpp
        ${root}/src/store/remote/*.cpp ${root}/src/calibrate/memory_store.cpp)
+  list(FILTER sources EXCLUDE REGEX "/absent\\.cpp$")
   add_library(blend_fuzz_store STATIC ${sources} ${root}/kernels/cpu/convert.cpp
     ${root}/kernels/cpu/plane_split.cpp ${root}/kernels/cpu/quantize.cpp
     ${root}/kernels/cpu/rans_rows.cpp)
@@ -75,7 +76,9 @@ blend_fuzz(gguf_fuzz gguf model ${BLEND_FUZZ_DIR}/gguf_mutator.cpp)
 blend_fuzz(hf_config_fuzz hf-config model)
 blend_fuzz(machine_profile_fuzz machine-profile profile)
 blend_fuzz(profile_fuzz profile profile)
-blend_fuzz(resp_fuzz resp store)
+if(BLEND_REMOTE)
+  blend_fuzz(resp_fuzz resp store)
+endif()
 blend_fuzz(safetensors_fuzz safetensors model ${BLEND_FUZZ_DIR}/safetensors_mutator.cpp)
 blend_fuzz(store_open_fuzz store-open store)
 blend_fuzz(store_record_fuzz store-record store)

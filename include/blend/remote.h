@@ -66,8 +66,9 @@ BLEND_API int32_t blend_remote_options_init(blend_remote_options *options, size_
 /* ---- An operator's calls ------------------------------------------------------------------ */
 
 /* Fuses need none of these: what they miss comes by itself, and what is put goes up after the put.
- * Errors of all: INVALID_ARGUMENT (the store has no remote tier), IO (a server is down, too slow or
- * refuses; the message has its words), FORKED. */
+ * Errors of all: INVALID_ARGUMENT (the store has no remote tier), UNSUPPORTED (nor has this build,
+ * BLEND_REMOTE=OFF), IO (a server is down, too slow or refuses; the message has its words),
+ * FORKED. */
 
 /* Asks every server whether it answers, and accepts this client. */
 BLEND_API int32_t blend_store_remote_check(const blend_store *store, blend_error **err);

@@ -97,8 +97,8 @@ BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t 
 
 /* Opens or creates the directory `path`. Errors: NOT_FOUND, IO, FORMAT (not a store), MISMATCH
  * (another format version), CORRUPT, INVALID_ARGUMENT; with `remote` UNSUPPORTED (TLS is not
- * installed) and CALLBACK. A server that is down is no error: its chunks are misses until it
- * answers. */
+ * installed, or this build has no remote tier) and CALLBACK. A server that is down is no error: its
+ * chunks are misses until it answers. */
 BLEND_API int32_t blend_store_open(blend_store **out, const blend_ctx *ctx, const char *path,
                                    const blend_store_options *options, blend_error **err);
 /* Waits for background writes, then closes. Writes to the remote tier are waited for at most

@@ -3,6 +3,7 @@
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
+#include "store/remote/options.h"
 
 using blend::Result;
 using blend::Status;
@@ -11,6 +12,7 @@ namespace {
 
 Result<blend::RemoteShelf*> shelf_of(const blend_store& store) {
   if (blend::RemoteShelf* const shelf = store.store->remote(); shelf != nullptr) return shelf;
+  BLEND_RETURN_IF_ERROR(blend::check_remote_built());
   return Status{BLEND_E_INVALID_ARGUMENT,
                 "the store was opened without a remote tier: set `remote` in its options"};
 }

@@ -29,6 +29,9 @@ struct RemoteUrl {
 // Letters, digits and ".-_:%", at most 255: what may be looked up, and stand in a log.
 bool is_host(std::string_view text);
 
+// UNSUPPORTED in a build without the remote tier (absent.cpp).
+Status check_remote_built();
+
 // redis[s][+cluster]://HOST[:PORT][,HOST[:PORT]...][/DATABASE]. INVALID_ARGUMENT, never with what
 // could be a password in the sentence.
 Result<RemoteUrl> parse_remote_url(const std::string& url);
