@@ -5,4 +5,5 @@ if(BLEND_BUILD_TOOLS)
            --make-model $<TARGET_FILE:make_random_model>
            --examples ${PROJECT_SOURCE_DIR}/examples)
   set_tests_properties(cli.calibrate PROPERTIES LABELS cli TIMEOUT 600)
+  blend_whole_library(cli.calibrate)
 endif()

@@ -44,7 +44,9 @@ blend_conformance_test(threads_test
   ${BLEND_CONFORMANCE_DIR}/threads_test.cpp)
 blend_conformance_test(described_test ${BLEND_CONFORMANCE_DIR}/described_test.cpp)
 blend_conformance_test(step_test ${BLEND_CONFORMANCE_DIR}/step_test.cpp)
-blend_conformance_test(text_test ${BLEND_CONFORMANCE_DIR}/text_test.cpp)
+if(BLEND_CHAT)
+  blend_conformance_test(text_test ${BLEND_CONFORMANCE_DIR}/text_test.cpp)
+endif()
 
 add_executable(generate_golden ${BLEND_CONFORMANCE_DIR}/generate_golden.cpp)
 target_link_libraries(generate_golden PRIVATE blend_conformance_support)
@@ -79,6 +81,7 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/trust.c)
 # Its C files have static names in common.
 set_target_properties(capi_test PROPERTIES UNITY_BUILD OFF)
+target_compile_definitions(capi_test PRIVATE BLEND_TEST_CHAT=$<BOOL:${BLEND_CHAT}>)
 target_link_libraries(capi_test PRIVATE blend blend_test_support GTest::gtest blend_test_main)
 blend_warnings(capi_test)
 gtest_discover_tests(capi_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS capi)

@@ -20,6 +20,7 @@ if(BLEND_BUILD_TOOLS)
            ${CMAKE_CURRENT_LIST_DIR}/cli/real_models_test.py --blend $<TARGET_FILE:blend_cli>
            "--data=${BLEND_DATA_DIR}")
   set_tests_properties(cli.eval_real PROPERTIES LABELS cli TIMEOUT 2400 SKIP_RETURN_CODE 77)
+  blend_whole_library(cli.eval cli.eval_real)
 
   # What is made of its results and of questions beside it.
   add_test(NAME cli.eval_field COMMAND ${Python3_EXECUTABLE} -B

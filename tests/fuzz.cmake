@@ -13,6 +13,7 @@ if(BLEND_FUZZ)
   # What reads model files.
   file(GLOB sources CONFIGURE_DEPENDS ${root}/src/base/*.cpp ${root}/src/model/*.cpp
        ${root}/src/model/tokenizer/*.cpp ${root}/src/text/*.cpp ${root}/src/chat/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/absent\\.cpp$")
   add_library(blend_fuzz_model STATIC ${sources})
   target_include_directories(blend_fuzz_model PUBLIC ${root}/include ${root}/src ${root}/kernels)
   target_compile_options(blend_fuzz_model PRIVATE -fsanitize=fuzzer-no-link,address,undefined
@@ -69,7 +70,9 @@ function(blend_fuzz name corpus reached)
     blend_warnings(${name})
   endif()
 endfunction()
-blend_fuzz(chat_template_fuzz chat-template model)
+if(BLEND_CHAT)
+  blend_fuzz(chat_template_fuzz chat-template model)
+endif()
 blend_fuzz(codec_fuzz codec store)
 blend_fuzz(export_fuzz export store)
 blend_fuzz(gguf_fuzz gguf model ${BLEND_FUZZ_DIR}/gguf_mutator.cpp)

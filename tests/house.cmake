@@ -98,6 +98,7 @@ if(BLEND_BUILD_TOOLS)
     set_tests_properties(cli.${name} PROPERTIES LABELS cli TIMEOUT 600)
   endforeach()
   set_tests_properties(cli.end_to_end cli.help PROPERTIES LABELS cli TIMEOUT 600)
+  blend_whole_library(cli.end_to_end cli.serve cli.serve_hostile cli.serve_clients cli.files)
 endif()
 
 # ---- The installed package. A sanitized library cannot be loaded by an ordinary program.
@@ -121,4 +122,5 @@ if(NOT BLEND_SANITIZE AND NOT CMAKE_CROSSCOMPILING)  # Python loads the library
   add_test(NAME torture COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/torture/torture.py
            --build ${PROJECT_BINARY_DIR} --only arguments,damage,limits,forks,templates --rounds 2 --seed 1)
   set_tests_properties(torture PROPERTIES TIMEOUT 600)
+  blend_whole_library(torture)
 endif()

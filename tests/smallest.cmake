@@ -11,6 +11,7 @@ function(blend_smallest language)
   if(EXISTS ${smallest_real})
     add_test(NAME examples.smallest_${language}_real COMMAND ${ARGN} ${smallest_real} ${store}-${language}-real)
     list(APPEND tests examples.smallest_${language}_real)
+    blend_whole_library(examples.smallest_${language}_real)
   endif()
   set_tests_properties(${tests} PROPERTIES LABELS examples TIMEOUT 120 PASS_REGULAR_EXPRESSION "square anchor"
     ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/bindings/python;PYTHONDONTWRITEBYTECODE=1")

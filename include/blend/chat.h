@@ -69,8 +69,8 @@ typedef struct blend_chat blend_chat;
  * what the host gives; each is paid for before it is used. A thread's stack of 128 KiB is enough.
  * What is used of Jinja beyond docs/models.md, "Chat templates", is UNSUPPORTED and named.
  * Errors: INVALID_ARGUMENT (also what the template says is wrong with the messages), NOT_FOUND (the
- * model has no template), FORMAT (the template cannot be parsed; names the line), UNSUPPORTED,
- * OUT_OF_MEMORY, CANCELLED. */
+ * model has no template), FORMAT (the template cannot be parsed; names the line), UNSUPPORTED (also
+ * in a build without templates, BLEND_CHAT=OFF), OUT_OF_MEMORY, CANCELLED. */
 BLEND_API int32_t blend_chat_render(blend_chat **out, const blend_model *model,
                                     const blend_chat_message *messages, size_t n_messages,
                                     const blend_chat_document *documents, size_t n_documents,

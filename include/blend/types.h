@@ -32,7 +32,8 @@ extern "C" {
 #define BLEND_E_CONTEXT_LENGTH (-14)   /* the prompt or the generation outgrows the context */
 #define BLEND_E_NOT_FOUND (-20)        /* no such file, chunk or token */
 #define BLEND_E_FORMAT (-22)           /* a file is not what it claims to be, or is truncated */
-#define BLEND_E_UNSUPPORTED (-24)      /* a well-formed file asks for what libblend does not do */
+#define BLEND_E_UNSUPPORTED (-24)      /* a well-formed file asks for what libblend does not do; or
+                                          a call, for what this build of it leaves out */
 #define BLEND_E_MISMATCH (-26)         /* a chunk or store of another model, dtype or version */
 #define BLEND_E_CORRUPT (-28)          /* stored bytes fail their checksum */
 #define BLEND_E_IO (-30)               /* the system refused; blend_error_detail() is the errno */

@@ -292,6 +292,8 @@ HttpError http_error(const blendpp::Error& error) {
       return {400, error.what()};
     case BLEND_E_NOT_FOUND:
       return {400, error.what(), "not_found"};
+    case BLEND_E_UNSUPPORTED:
+      return {501, error.what(), "not_supported"};
     case BLEND_E_CANCELLED:
       return {503, "the server is stopping"};
     case BLEND_E_OUT_OF_MEMORY:

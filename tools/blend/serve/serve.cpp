@@ -213,9 +213,22 @@ int bind(Server& server, const ServeOptions& options) {
   }
 }
 
+// A build may have none (BLEND_CHAT).
+bool has_templates(const blendpp::Model& model) {
+  try {
+    blendpp::ChatOptions options;
+    options.template_source = "-";
+    blendpp::render_chat(model, {{"user", "?"}}, {}, options);
+  } catch (const blendpp::Error& error) {
+    return error.code() != BLEND_E_UNSUPPORTED;
+  }
+  return true;
+}
+
 // Errors in a template are found before the first request. A template that wants other messages
 // than these is not wrong.
 void check_template(const serve::Engine& engine) {
+  if (engine.template_source.empty() && !has_templates(*engine.model)) return;
   try {
     blendpp::ChatOptions options;
     options.template_source = engine.template_source.c_str();
