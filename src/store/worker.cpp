@@ -12,7 +12,7 @@ Worker::~Worker() { stop(); }
 
 void Worker::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
     tasks_.clear();
   }
@@ -22,7 +22,7 @@ void Worker::stop() {
 
 bool Worker::post(std::function<void()> task) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stop_) return false;
     if (!thread_.joinable()) {
       try {
@@ -38,19 +38,19 @@ bool Worker::post(std::function<void()> task) {
 }
 
 void Worker::drain() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return tasks_.empty() && !busy_; });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() BLEND_REQUIRES(mutex_) { return tasks_.empty() && !busy_; });
 }
 
 bool Worker::stopping() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stop_;
 }
 
 void Worker::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return stop_ || !tasks_.empty(); });
+    changed_.wait(lock, [&]() BLEND_REQUIRES(mutex_) { return stop_ || !tasks_.empty(); });
     if (stop_) return;
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();

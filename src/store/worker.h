@@ -1,11 +1,11 @@
 // Worker: the thread on which a store writes stamps of hits and reads ahead.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
+
+#include "base/guarded.h"
 
 namespace blend {
 
@@ -31,11 +31,12 @@ class Worker {
  private:
   void run();
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> tasks_;
-  bool busy_ = false;
-  bool stop_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> tasks_ BLEND_GUARDED_BY(mutex_);
+  bool busy_ BLEND_GUARDED_BY(mutex_) = false;
+  bool stop_ BLEND_GUARDED_BY(mutex_) = false;
+  // Started with the mutex held; joined without it, when nothing starts it any more.
   std::thread thread_;
 };
 

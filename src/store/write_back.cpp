@@ -16,7 +16,7 @@ WriteBack::WriteBack(const Limits& limits, Write write, OnError on_error)
 
 WriteBack::~WriteBack() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   work_.notify_all();
@@ -38,9 +38,9 @@ Status WriteBack::start_threads() {
 Status WriteBack::push(std::shared_ptr<const ChunkRecord> record) {
   const Sha256 id = record->meta.id;
   const uint64_t size = size_of(*record);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   BLEND_RETURN_IF_ERROR(start_threads());
-  space_.wait(lock, [&] {
+  space_.wait(lock, [&]() BLEND_REQUIRES(mutex_) {
     // Looked up at every wake-up: the record to replace may have left the queue.
     const auto old = queued_.find(id);
     const uint64_t others = bytes_ - (old == queued_.end() ? 0 : size_of(*old->second));
@@ -65,12 +65,13 @@ Status WriteBack::push(std::shared_ptr<const ChunkRecord> record) {
 }
 
 void WriteBack::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [&] { return has_work() || (stop_ && order_.empty()); });
+    work_.wait(lock,
+               [&]() BLEND_REQUIRES(mutex_) { return has_work() || (stop_ && order_.empty()); });
     if (order_.empty()) return;
     const Taken taken = take();
-    if (taken.n > 0) write(lock, taken.batch());
+    if (taken.n > 0) write(taken.batch());
     space_.notify_all();
     work_.notify_all();  // a newer record of the same id may have waited for this one
   }
@@ -94,24 +95,25 @@ WriteBack::Taken WriteBack::take() {
   return taken;
 }
 
-void WriteBack::write(std::unique_lock<std::mutex>& lock, Batch batch) {
-  lock.unlock();
+void WriteBack::write(Batch batch) {
   std::array<Status, kMostRecords> statuses;
   const std::span<Status> of_batch(statuses.data(), batch.size());
   std::fill(of_batch.begin(), of_batch.end(), Status::out_of_memory());
-  try {
-    write_(batch, of_batch);
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as they stand
-  }
-  for (const Status& status : of_batch) {
-    if (status.is_ok()) continue;
+  {
+    const MutexUnlock unlock(mutex_);
     try {
-      on_error_(status);
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
-      // No memory to report it as an event: flush() still does.
+      write_(batch, of_batch);
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as they stand
+    }
+    for (const Status& status : of_batch) {
+      if (status.is_ok()) continue;
+      try {
+        on_error_(status);
+      } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
+        // No memory to report it as an event: flush() still does.
+      }
     }
   }
-  lock.lock();
   for (size_t i = 0; i < batch.size(); ++i) {
     if (!statuses[i].is_ok()) errors_.add(batch[i]->meta.id, statuses[i]);
     bytes_ -= size_of(*batch[i]);
@@ -126,8 +128,8 @@ const WriteBack::InFlight* WriteBack::in_flight(const Sha256& id) const {
   return nullptr;
 }
 
-void WriteBack::wait_for_all(std::unique_lock<std::mutex>& lock) {
-  space_.wait(lock, [this, end = n_taken_ + order_.size()] {
+void WriteBack::wait_for_all(MutexLock& lock) {
+  space_.wait(lock, [this, end = n_taken_ + order_.size()]() BLEND_REQUIRES(mutex_) {
     return n_taken_ >= end && std::none_of(in_flight_.begin(), in_flight_.end(),
                                            [&](const InFlight& f) { return f.place < end; });
   });
@@ -135,8 +137,10 @@ void WriteBack::wait_for_all(std::unique_lock<std::mutex>& lock) {
 
 std::optional<Status> WriteBack::outcome(
     const Sha256& id, std::optional<std::chrono::steady_clock::time_point> deadline) {
-  std::unique_lock lock(mutex_);
-  const auto settled = [&] { return !queued_.contains(id) && in_flight(id) == nullptr; };
+  MutexLock lock(mutex_);
+  const auto settled = [&]() BLEND_REQUIRES(mutex_) {
+    return !queued_.contains(id) && in_flight(id) == nullptr;
+  };
   if (!deadline.has_value()) {
     space_.wait(lock, settled);
   } else if (!space_.wait_until(lock, *deadline, settled)) {
@@ -146,32 +150,32 @@ std::optional<Status> WriteBack::outcome(
 }
 
 Status WriteBack::flush() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   wait_for_all(lock);
   return errors_.take_first();
 }
 
 void WriteBack::drain() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   wait_for_all(lock);
 }
 
 std::shared_ptr<const ChunkRecord> WriteBack::find(const Sha256& id) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto it = queued_.find(id); it != queued_.end()) return it->second;
   const InFlight* writing = in_flight(id);
   return writing == nullptr ? nullptr : writing->record;
 }
 
 RecordMap WriteBack::pending() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   RecordMap all = queued_;
   for (const InFlight& f : in_flight_) all.emplace(f.record->meta.id, f.record);
   return all;
 }
 
 bool WriteBack::cancel(const Sha256& id) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   bool dropped = false;
   if (const auto it = queued_.find(id); it != queued_.end()) {
     bytes_ -= size_of(*it->second);
@@ -181,7 +185,7 @@ bool WriteBack::cancel(const Sha256& id) {
   }
   // Only the write under way now: a newer one of the same id was pushed after this call.
   if (const InFlight* writing = in_flight(id); writing != nullptr) {
-    space_.wait(lock, [this, id, place = writing->place] {
+    space_.wait(lock, [this, id, place = writing->place]() BLEND_REQUIRES(mutex_) {
       const InFlight* now = in_flight(id);
       return now == nullptr || now->place != place;
     });
@@ -190,7 +194,7 @@ bool WriteBack::cancel(const Sha256& id) {
 }
 
 uint64_t WriteBack::bytes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return bytes_;
 }
 

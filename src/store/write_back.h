@@ -4,18 +4,17 @@
 
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "base/guarded.h"
 #include "base/hash.h"
 #include "base/late_errors.h"
 #include "base/status.h"
@@ -76,18 +75,21 @@ class WriteBack {
     std::shared_ptr<const ChunkRecord> record;
     uint64_t place = 0;  // in the order of arrival
   };
-  // mutex_ held
-  Status start_threads();
+  Status start_threads() BLEND_REQUIRES(mutex_);
   struct Taken {
     std::array<std::shared_ptr<const ChunkRecord>, kMostRecords> records;
     size_t n = 0;
     Batch batch() const { return {records.data(), n}; }
   };
-  Taken take();
-  void write(std::unique_lock<std::mutex>& lock, Batch batch);
-  const InFlight* in_flight(const Sha256& id) const;
-  bool has_work() const { return !order_.empty() && in_flight(order_.front()) == nullptr; }
-  void wait_for_all(std::unique_lock<std::mutex>& lock);  // that were pushed up to now
+  Taken take() BLEND_REQUIRES(mutex_);
+  // Lets go of the mutex while it writes.
+  void write(Batch batch) BLEND_REQUIRES(mutex_);
+  const InFlight* in_flight(const Sha256& id) const BLEND_REQUIRES(mutex_);
+  bool has_work() const BLEND_REQUIRES(mutex_) {
+    return !order_.empty() && in_flight(order_.front()) == nullptr;
+  }
+  // Those pushed up to now. `lock` holds mutex_.
+  void wait_for_all(MutexLock& lock) BLEND_REQUIRES(mutex_);
   static uint64_t size_of(const ChunkRecord& record) {
     return record.data.bytes() + record.meta.tokens.size() * sizeof(int32_t);
   }
@@ -96,18 +98,19 @@ class WriteBack {
   const Write write_;
   const OnError on_error_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable work_;   // something was queued, or the end
-  std::condition_variable space_;  // something was written or cancelled
+  mutable Mutex mutex_;
+  CondVar work_;   // something was queued, or the end
+  CondVar space_;  // something was written or cancelled
   // An id whose record is not in queued_ any more was cancelled.
-  std::deque<Sha256> order_;
-  RecordMap queued_;
-  std::vector<InFlight> in_flight_;  // with room for a batch a thread from the start
-  uint64_t bytes_ = 0;               // of queued_ and in_flight_
-  uint64_t n_taken_ = 0;             // records that have left order_
-  LateErrors errors_;
-  bool stop_ = false;
-  std::vector<std::thread> threads_;
+  std::deque<Sha256> order_ BLEND_GUARDED_BY(mutex_);
+  RecordMap queued_ BLEND_GUARDED_BY(mutex_);
+  std::vector<InFlight> in_flight_
+      BLEND_GUARDED_BY(mutex_);                    // with room for a batch a thread from the start
+  uint64_t bytes_ BLEND_GUARDED_BY(mutex_) = 0;    // of queued_ and in_flight_
+  uint64_t n_taken_ BLEND_GUARDED_BY(mutex_) = 0;  // records that have left order_
+  LateErrors errors_ BLEND_GUARDED_BY(mutex_);
+  bool stop_ BLEND_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_ BLEND_GUARDED_BY(mutex_);
 };
 
 }  // namespace blend
