@@ -96,7 +96,7 @@ def main():
         print(f"{file}:\n{said}")
     unbuilt = len(wanted) - len(entries)
     print(f"{len(entries)} files looked at, {unbuilt} are not built here, {len(wrong)} wrong")
-    return 1 if wrong else 0
+    return 1 if wrong or not entries else 0
 
 
 if __name__ == "__main__":

@@ -7,42 +7,35 @@
 
 #include "store/lmdb/compact.h"
 #include "store/lmdb/directory.h"
+#include "store/lmdb/notes.h"
 #include "store/lmdb/page_format.h"
 #include "store/lmdb/read_records.h"
-#include "store/lmdb/snapshot.h"
-#include "store/lmdb/transaction.h"
+#include "store/lmdb/repair.h"
 
 namespace blend {
 
-LmdbStore::LmdbStore(const StoreOptions& options, std::shared_ptr<StoreCommon> common)
-    : options_(options),
+LmdbStore::LmdbStore(const StoreOptions& options, std::unique_ptr<StoreCommon> common,
+                     LayerReads reads)
+    : quota_bytes_(options.quota_bytes),
       common_(std::move(common)),
       env_(*common_->env),
-      policy_(make_policy(options.eviction)),
-      turns_(options.quota_bytes / 2),
       worker_(std::make_unique<Worker>()),
+      retention_(*common_, *worker_, options),
+      catalog_(*common_, retention_, std::move(reads)),
+      writer_(*common_, retention_, options),
+      prefetcher_(*common_, retention_, *worker_, options),
       write_back_(std::make_unique<WriteBack>(
           WriteBack::Limits{.queue_bytes = options.queue_bytes},
           [this](WriteBack::Batch batch, std::span<Status> statuses) {
-            std::vector<Record> records;
+            std::vector<Writer::Record> records;
             records.reserve(batch.size());
             for (const auto& record : batch) records.push_back({record.get(), record});
-            write_all(records, statuses);
+            writer_.write_all(records, statuses);
           },
           [this](const Status& s) {
             common_->write_errors.fetch_add(1, std::memory_order_relaxed);
             common_->event(s.code(), s.message());
-          })) {
-  if (options_.ram_bytes > 0) {
-    common_->ram = std::make_shared<RamTier>(options_.ram_bytes, options_.host_memory);
-  }
-  common_->ttl_us = std::min(options_.ttl_s, uint64_t{1} << 40) * 1'000'000;
-  common_->notes_use = !options_.read_only && policy_->renewed_by_use();
-  common_->write_touches_soon = [this] {
-    // Best effort: stamps only order later evictions.
-    return worker_->post([this] { (void)write_touches(); });
-  };
-}
+          })) {}
 
 LmdbStore::~LmdbStore() {
   if (env_.forked()) {
@@ -51,50 +44,36 @@ LmdbStore::~LmdbStore() {
     (void)worker_.release();
     return;
   }
-  common_->write_touches_soon = {};
-  worker_->stop();  // before it is gone: its task asks it whether to end
+  worker_->stop();  // before the parts whose tasks it runs
   write_back_.reset();
   try {
-    (void)write_touches();
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): best effort, as above
+    (void)retention_.write_touches();
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): best effort, stamps only
+                                     // order later evictions
   }
-}
-
-Status LmdbStore::check_writable() const {
-  BLEND_RETURN_IF_ERROR(env_.check_fork());
-  if (!options_.read_only) return Status::ok();
-  return make_error(BLEND_E_READ_ONLY,
-                    "store '%s' is open read-only: open it without read_only to change it",
-                    env_.path().c_str());
 }
 
 Result<std::unique_ptr<StoreSnapshot>> LmdbStore::snapshot() {
   BLEND_RETURN_IF_ERROR(env_.check_fork());
   // Before the transaction begins: it sees records that have left the queue by then.
-  RecordMap pending = write_back_->pending();
-  BLEND_ASSIGN(Txn txn, env_.begin_read());
-  BLEND_ASSIGN(const MapView view, txn.map_view());
-  return std::unique_ptr<StoreSnapshot>(
-      std::make_unique<LmdbSnapshot>(common_, std::move(txn), view, std::move(pending)));
+  return catalog_.snapshot(write_back_->pending());
 }
 
 Result<bool> LmdbStore::contains(const Sha256& id) {
   BLEND_RETURN_IF_ERROR(env_.check_fork());
   if (write_back_->find(id) != nullptr) return true;
-  BLEND_ASSIGN(const Txn txn, env_.begin_read());
-  BLEND_ASSIGN(const MapView view, txn.map_view());
-  return has_chunk(txn, view, *common_, id, false);  // damaged counts as missing, to be put again
+  return catalog_.contains(id);
 }
 
 Status LmdbStore::put(const ChunkRecord& record) {
-  BLEND_RETURN_IF_ERROR(check_writable());
+  BLEND_RETURN_IF_ERROR(common_->check_writable());
   BLEND_RETURN_IF_ERROR(check_record(record));
   write_back_->cancel(record.meta.id);  // or an older one would be written over this
-  return write(record);
+  return writer_.write(record);
 }
 
 Status LmdbStore::put_async(std::shared_ptr<const ChunkRecord> record) {
-  BLEND_RETURN_IF_ERROR(check_writable());
+  BLEND_RETURN_IF_ERROR(common_->check_writable());
   if (record == nullptr) return {BLEND_E_INVALID_ARGUMENT, "there is no record to put"};
   BLEND_RETURN_IF_ERROR(check_record(*record));
   return write_back_->push(std::move(record));
@@ -129,50 +108,68 @@ Status LmdbStore::copy_to(const std::string& path) {
   return copy_compact(env_, path);
 }
 
-// An id binds its tenant, so the answer stays true.
 Result<bool> LmdbStore::is_of(const Sha256& id, const TenantTag& tenant) {
   if (const auto queued = write_back_->find(id); queued != nullptr) {
     return queued->meta.tenant == tenant;
   }
-  BLEND_ASSIGN(const Txn txn, env_.begin_read());
-  BLEND_ASSIGN(const MapView view, txn.map_view());
-  const auto manifest = read_manifest(txn, view, id);
-  if (manifest.is_ok()) return manifest.value().meta.tenant == tenant;
-  if (manifest.status().code() == BLEND_E_NOT_FOUND) return false;
-  return manifest.status();
+  return catalog_.is_of(id, tenant);
 }
 
 Status LmdbStore::remove_of(const Sha256& id, const TenantTag* tenant) {
-  BLEND_RETURN_IF_ERROR(check_writable());
+  BLEND_RETURN_IF_ERROR(common_->check_writable());
   if (tenant != nullptr) {
     BLEND_ASSIGN(const bool theirs, is_of(id, *tenant));
     if (!theirs) return no_such_chunk(id);
   }
-  const bool was_queued = write_back_->cancel(id);
-  common_->touches.forget(id);
-  if (common_->ram != nullptr) common_->ram->drop(id);
-  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
-  bool found = false;
-  BLEND_RETURN_IF_ERROR(writer.erase(id, &found).with_context("remove"));
-  if (!found) {
-    return was_queued ? Status::ok() : no_such_chunk(id);
-  }
-  return writer.commit().with_context("remove chunk " + to_hex(id));
+  return writer_.remove(id, write_back_->cancel(id));
+}
+
+Status LmdbStore::rename_of(const Sha256& id, const TenantTag* tenant, const ChunkName& name,
+                            bool* changed) {
+  *changed = false;
+  BLEND_RETURN_IF_ERROR(env_.check_fork());
+  if (write_back_->find(id) != nullptr) write_back_->drain();
+  return catalog_.rename(id, tenant, name, changed);
+}
+
+Status LmdbStore::for_each_used(bool verify, const VisitUsed& fn) {
+  BLEND_RETURN_IF_ERROR(env_.check_fork());
+  write_back_->drain();  // so that chunks just put are listed
+  return catalog_.for_each_used(verify, fn);
+}
+
+Status LmdbStore::repair(const Visit& fn, uint64_t* n_removed) {
+  *n_removed = 0;
+  BLEND_RETURN_IF_ERROR(common_->check_writable());
+  write_back_->drain();
+  return repair_store(
+      *common_, catalog_, [this](const Sha256& id) { return remove(id); }, fn, n_removed);
+}
+
+Status LmdbStore::evict(uint64_t target_bytes, uint64_t* n_evicted) {
+  *n_evicted = 0;
+  BLEND_RETURN_IF_ERROR(common_->check_writable());
+  write_back_->drain();
+  return retention_.evict(target_bytes, n_evicted);
+}
+
+Status LmdbStore::pin(const Sha256& id, bool pinned) {
+  BLEND_RETURN_IF_ERROR(common_->check_writable());
+  if (write_back_->find(id) != nullptr) write_back_->drain();
+  return retention_.pin(id, pinned);
+}
+
+Status LmdbStore::put_stored(const StoredLayout& layout,
+                             std::shared_ptr<const AlignedBuffer> stream) {
+  BLEND_RETURN_IF_ERROR(common_->check_writable());
+  write_back_->cancel(layout.meta.id);
+  return writer_.put_stored(layout, std::move(stream));
 }
 
 Result<StoreStat> LmdbStore::stat() {
-  BLEND_ASSIGN(const Txn txn, env_.begin_read());
-  BLEND_ASSIGN(const MapView view, txn.map_view());
-  BLEND_ASSIGN(const StoreCounters counters, read_counters(txn, view, *common_));
   StoreStat s;
-  s.n_chunks = counters.n_chunks;
-  s.n_tokens = counters.n_tokens;
-  s.bytes = counters.kv_bytes;
-  s.codecs = counters.codecs;
-  s.read_mode = common_->reader != nullptr ? common_->reader->mode() : ReadMode::mapped;
-  s.stored_bytes = counters.footprint;
-  s.file_bytes = env_.file_bytes();
-  s.quota_bytes = options_.quota_bytes;
+  BLEND_RETURN_IF_ERROR(catalog_.fill(s));
+  s.quota_bytes = quota_bytes_;
   // The subsets of all hits first, for each is counted after its hit.
   s.ram_hits = common_->ram_hits.load();
   s.variant_hits = common_->variant_hits.load();
@@ -182,20 +179,13 @@ Result<StoreStat> LmdbStore::stat() {
   s.written = common_->written.load();
   s.write_errors = common_->write_errors.load();
   s.queue_bytes = write_back_->bytes();
-  s.prefetched = prefetched_.load();
+  s.prefetched = prefetcher_.n_prefetched();
   if (common_->ram != nullptr) {
     const RamTier::Stat ram = common_->ram->stat();
     s.ram_bytes = ram.bytes;
     s.ram_chunks = ram.n_chunks;
     s.ram_budget_bytes = common_->ram->budget();
   }
-  const UseIndex index(txn);
-  s.totals = index.totals();
-  const TextTotals texts = TextIndex(txn).totals();
-  if (TextIndex::fits(texts, counters)) s.texts = texts;
-  BLEND_ASSIGN(const auto span, index.span());
-  s.oldest_use_us = span.first;
-  s.newest_use_us = span.second;
   return s;
 }
 
@@ -210,17 +200,21 @@ Result<std::shared_ptr<Store>> open_lmdb_store(const std::string& path, const St
   if (options.quota_bytes == 0 && !options.read_only) {
     return Status{BLEND_E_INVALID_ARGUMENT, "quota_bytes is 0: nothing could be stored"};
   }
-  auto common = std::make_shared<StoreCommon>();
+  auto common = std::make_unique<StoreCommon>();
   const StoreModes modes = StoreModes::of(options.group);
-  BLEND_ASSIGN(
-      common->env,
-      LmdbEnv::acquire(path, options.create && !options.read_only ? &modes : nullptr,
-                       options.read_only, LmdbStore::map_bytes_for(options.quota_bytes, 0)));
+  BLEND_ASSIGN(common->env,
+               LmdbEnv::acquire(path, options.create && !options.read_only ? &modes : nullptr,
+                                options.read_only, map_bytes_for(options.quota_bytes, 0)));
   common->events = std::move(events);
-  BLEND_ASSIGN(common->reader, make_page_reader(path + "/" + kDataFile, common->env->data_fd(),
-                                                page_format::kConstantBytes, options.read_mode));
-  common->cache_first = options.read_mode == ReadMode::best;
-  auto store = std::make_shared<LmdbStore>(options, std::move(common));
+  common->read_only = options.read_only;
+  if (options.ram_bytes > 0) {
+    common->ram = std::make_shared<RamTier>(options.ram_bytes, options.host_memory);
+  }
+  LayerReads reads;
+  BLEND_ASSIGN(reads.reader, make_page_reader(path + "/" + kDataFile, common->env->data_fd(),
+                                              page_format::kConstantBytes, options.read_mode));
+  reads.cache_first = options.read_mode == ReadMode::best;
+  auto store = std::make_shared<LmdbStore>(options, std::move(common), std::move(reads));
   BLEND_RETURN_IF_ERROR(store->prepare());
   return std::shared_ptr<Store>(std::move(store));
 }

@@ -1,11 +1,11 @@
-// Notes in the database `info` (FORMAT.md).
+#include "store/lmdb/notes.h"
+
 #include <memory>
 
 #include "base/checksum_trailer.h"
 #include "base/file_size_signal.h"
 #include "store/lmdb/error.h"
 #include "store/lmdb/keys.h"
-#include "store/lmdb/lmdb_store.h"
 #include "store/lmdb/transaction.h"
 
 namespace blend {
@@ -20,12 +20,12 @@ std::span<const std::byte> open_note(const MapView& view, const MDB_val& value) 
 
 }  // namespace
 
-Result<std::vector<Note>> LmdbStore::notes(std::string_view prefix) {
-  BLEND_RETURN_IF_ERROR(env_.check_fork());
-  BLEND_ASSIGN(const Txn txn, env_.begin_read());
+Result<std::vector<Note>> read_notes(LmdbEnv& env, std::string_view prefix) {
+  BLEND_RETURN_IF_ERROR(env.check_fork());
+  BLEND_ASSIGN(const Txn txn, env.begin_read());
   BLEND_ASSIGN(const MapView view, txn.map_view());
   MDB_cursor* raw = nullptr;
-  if (const int rc = mdb_cursor_open(txn.get(), env_.info(), &raw); rc != 0) {
+  if (const int rc = mdb_cursor_open(txn.get(), env.info(), &raw); rc != 0) {
     return lmdb_error(rc, "read the notes");
   }
   const std::unique_ptr<MDB_cursor, void (*)(MDB_cursor*)> cursor(raw, mdb_cursor_close);
@@ -46,19 +46,19 @@ Result<std::vector<Note>> LmdbStore::notes(std::string_view prefix) {
   return out;
 }
 
-Status LmdbStore::change_note(std::string_view name, const Change& change) {
-  BLEND_RETURN_IF_ERROR(check_writable());
-  if (name.empty() || name.size() > kMostNameBytes) {
+Status change_note(StoreCommon& common, std::string_view name, const StoreNotes::Change& change) {
+  BLEND_RETURN_IF_ERROR(common.check_writable());
+  if (name.empty() || name.size() > StoreNotes::kMostNameBytes) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "a note's name has 1 to %zu bytes, not %zu",
-                      kMostNameBytes, name.size());
+                      StoreNotes::kMostNameBytes, name.size());
   }
   const FileSizeSignalHeld held;
-  BLEND_ASSIGN(Txn txn, env_.begin_write());
+  BLEND_ASSIGN(Txn txn, common.env->begin_write());
   BLEND_ASSIGN(const MapView view, txn.map_view());
   const std::string full_name = std::string(kNoteKey) + std::string(name);
   MDB_val key = name_val(full_name);
   MDB_val value{};
-  int rc = mdb_get(txn.get(), env_.info(), &key, &value);
+  int rc = mdb_get(txn.get(), common.env->info(), &key, &value);
   if (rc != 0 && rc != MDB_NOTFOUND) return lmdb_error(rc, "read a note");
   const bool there = rc == 0;
   if (there && !view.header_is_sound(to_span(value))) {
@@ -66,9 +66,9 @@ Status LmdbStore::change_note(std::string_view name, const Change& change) {
   }
   const auto old = there ? open_note(view, value) : std::span<const std::byte>();
   const std::string fresh = change(old);
-  if (fresh.empty() || fresh.size() > kMostBytes) {
-    return make_error(BLEND_E_INVALID_ARGUMENT, "a note has 1 to %zu bytes, not %zu", kMostBytes,
-                      fresh.size());
+  if (fresh.empty() || fresh.size() > StoreNotes::kMostBytes) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "a note has 1 to %zu bytes, not %zu",
+                      StoreNotes::kMostBytes, fresh.size());
   }
   const std::string_view before(reinterpret_cast<const char*>(old.data()), old.size());
   if (fresh == before) return Status::ok();
@@ -76,7 +76,7 @@ Status LmdbStore::change_note(std::string_view name, const Change& change) {
   out.bytes(fresh.data(), fresh.size());
   const std::string bytes = with_checksum(std::move(out));
   value = {bytes.size(), const_cast<char*>(bytes.data())};
-  rc = mdb_put(txn.get(), env_.info(), &key, &value, 0);
+  rc = mdb_put(txn.get(), common.env->info(), &key, &value, 0);
   if (rc != 0) return lmdb_error(rc, "write a note");
   rc = txn.commit();
   return rc == 0 ? Status::ok() : lmdb_error(rc, "write a note");

@@ -36,16 +36,6 @@ Result<Manifest> read_manifest(const Txn& txn, const MapView& view, const Sha256
   return manifest;
 }
 
-Result<bool> has_chunk(const Txn& txn, const MapView& view, const StoreCommon& common,
-                       const Sha256& id, bool if_damaged) {
-  const auto manifest = read_manifest(txn, view, id);
-  if (manifest.is_ok()) return !common.expired(UseIndex(txn), id);
-  const int32_t code = manifest.status().code();
-  if (code == BLEND_E_CORRUPT) return if_damaged;
-  if (code == BLEND_E_NOT_FOUND || code == BLEND_E_UNSUPPORTED) return false;
-  return manifest.status();
-}
-
 Status for_each_manifest(const Txn& txn, const MapView& view, bool changed,
                          const std::function<void(const Manifest&)>& visit) {
   MDB_cursor* raw = nullptr;

@@ -14,10 +14,6 @@ Status no_such_chunk(const Sha256& id);  // NOT_FOUND
 // NOT_FOUND, or as decode_manifest().
 Result<Manifest> read_manifest(const Txn& txn, const MapView& view, const Sha256& id);
 
-// Whether the chunk is there and has not expired. if_damaged: the answer where its description is.
-Result<bool> has_chunk(const Txn& txn, const MapView& view, const StoreCommon& common,
-                       const Sha256& id, bool if_damaged);
-
 // `visit` gets every sound manifest, in the order of ids. `changed`: the transaction has changes;
 // changed tree pages, with their short values, are on the heap and not in the map.
 // Long manifests that it has written are left out.

@@ -1,10 +1,10 @@
-// Retention: eviction, pins, quotas of tenants, and the stamps of use.
+#include "store/lmdb/retention.h"
+
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "store/lmdb/keys.h"
-#include "store/lmdb/lmdb_store.h"
 #include "store/lmdb/manifest.h"
 #include "store/lmdb/read_records.h"
 #include "store/lmdb/transaction.h"
@@ -29,70 +29,116 @@ const char* why(Reason reason) {
 
 }  // namespace
 
-Status LmdbStore::prepare() {
-  if (options_.read_only) return Status::ok();
+Retention::Retention(StoreCommon& common, Worker& worker, const StoreOptions& options)
+    : common_(common),
+      worker_(worker),
+      eviction_(options.eviction),
+      quota_bytes_(options.quota_bytes),
+      tenant_quota_bytes_(options.tenant_quota_bytes),
+      most_variants_(options.most_variants),
+      ttl_us_(std::min(options.ttl_s, uint64_t{1} << 40) * 1'000'000),
+      policy_(make_policy(options.eviction)),
+      notes_use_(!common.read_only && policy()->renewed_by_use()) {}
+
+Status Retention::prepare() {
+  if (common_.read_only) return Status::ok();
   bool uses_are_known = false;
   {
-    BLEND_ASSIGN(const Txn txn, env_.begin_read());
+    BLEND_ASSIGN(const Txn txn, common_.env->begin_read());
     BLEND_ASSIGN(const MapView view, txn.map_view());
     MDB_val key = name_val(kTotalsKey);
     MDB_val value{};
-    uses_are_known = mdb_get(txn.get(), env_.info(), &key, &value) == 0;
+    uses_are_known = mdb_get(txn.get(), common_.env->info(), &key, &value) == 0;
     // Damaged counters, and then the texts, are left to the first transaction that writes.
     key = name_val(kCountersKey);
     const bool readable =
-        mdb_get(txn.get(), env_.info(), &key, &value) == 0 && view.contains(to_span(value));
+        mdb_get(txn.get(), common_.env->info(), &key, &value) == 0 && view.contains(to_span(value));
     const auto counters = readable ? decode_counters(to_span(value))
                                    : Result<StoreCounters>(Status{BLEND_E_CORRUPT, "none"});
     const bool texts_fit =
         !counters.is_ok() || TextIndex::fits(TextIndex(txn).totals(), counters.value());
     if (uses_are_known && texts_fit) return Status::ok();
   }
-  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));  // builds the text index
+  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(common_));  // builds the text index
   if (!uses_are_known) BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
   return writer.commit();
 }
 
-std::shared_ptr<const EvictionPolicy> LmdbStore::policy() const {
-  const std::lock_guard lock(mutex_);
+void Retention::follow(std::shared_ptr<const EvictionPolicy> policy) {
+  const MutexLock lock(mutex_);
+  policy_ = std::move(policy);
+}
+
+std::shared_ptr<const EvictionPolicy> Retention::policy() const {
+  const MutexLock lock(mutex_);
   return policy_;
 }
 
-uint64_t LmdbStore::expired_us() const {
-  const uint64_t now = next_stamp_us();
-  return common_->ttl_us == 0 || common_->ttl_us >= now ? 0 : now - common_->ttl_us;
+bool Retention::expired(const UseIndex& index, const Sha256& id) const {
+  if (ttl_us_ == 0) return false;
+  const auto use = index.find(id);
+  if (!use.has_value() || use->pinned) return false;
+  const uint64_t stamp = std::max(use->stamp_us, touches_.find(id).stamp_us);
+  return next_stamp_us() > stamp + ttl_us_;  // a stamp ahead: not before a put has corrected it
 }
 
-void LmdbStore::tell(const Room& room) const {
-  if (common_->ram != nullptr) {
-    for (const Evicted& e : room.evicted) common_->ram->drop(e.id);
+Result<bool> Retention::has(const Txn& txn, const MapView& view, const Sha256& id,
+                            bool if_damaged) const {
+  const auto manifest = read_manifest(txn, view, id);
+  if (manifest.is_ok()) return !expired(UseIndex(txn), id);
+  const int32_t code = manifest.status().code();
+  if (code == BLEND_E_CORRUPT) return if_damaged;
+  if (code == BLEND_E_NOT_FOUND || code == BLEND_E_UNSUPPORTED) return false;
+  return manifest.status();
+}
+
+void Retention::used(const Sha256& id) noexcept {
+  if (!notes_use_) return;
+  bool told = false;
+  try {
+    if (!touches_.add(id, next_stamp_us())) return;
+    // Best effort: stamps only order later evictions.
+    told = worker_.post([this] { (void)write_touches(); });
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): best effort, as above
   }
-  if (!common_->events) return;
+  if (!told) touches_.still_due();
+}
+
+uint64_t Retention::expired_us() const {
+  const uint64_t now = next_stamp_us();
+  return ttl_us_ == 0 || ttl_us_ >= now ? 0 : now - ttl_us_;
+}
+
+void Retention::tell(const Room& room) const {
+  if (common_.ram != nullptr) {
+    for (const Evicted& e : room.evicted) common_.ram->drop(e.id);
+  }
+  if (!common_.events) return;
   for (const Evicted& e : room.evicted) {
     const Status note =
         make_error(BLEND_EVENT_EVICTED, "chunk %s (%llu bytes) %s", to_hex(e.id).c_str(),
                    static_cast<ull>(e.footprint), why(e.reason));
-    common_->event(note.code(), note.message());
+    common_.event(note.code(), note.message());
   }
 }
 
-Result<Room> LmdbStore::make_room_or_rebuild(ChunkWriter& writer, const RoomRequest& request) {
+Result<Room> Retention::make_room_or_rebuild(ChunkWriter& writer, const RoomRequest& request) {
   const auto policy = this->policy();
-  BLEND_ASSIGN(Room room, make_room(writer, request, *policy, common_->touches));
+  BLEND_ASSIGN(Room room, make_room(writer, request, *policy, touches_));
   if (room.state != Room::State::none) return room;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(rebuilt_, true)) return room;
   }
   // Damage may have lost chunks from the index, which could then never be evicted.
   BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
-  BLEND_ASSIGN(Room again, make_room(writer, request, *policy, common_->touches));
+  BLEND_ASSIGN(Room again, make_room(writer, request, *policy, touches_));
   room.evicted.insert(room.evicted.end(), again.evicted.begin(), again.evicted.end());
   again.evicted = std::move(room.evicted);
   return again;
 }
 
-Result<Room> LmdbStore::room_for(ChunkWriter& writer, const Manifest& manifest,
+Result<Room> Retention::room_for(ChunkWriter& writer, const Manifest& manifest,
                                  const TenantTag& tenant, UseRecord* use) {
   const uint64_t footprint = manifest.footprint();
   use->stamp_us = next_stamp_us();
@@ -101,11 +147,11 @@ Result<Room> LmdbStore::room_for(ChunkWriter& writer, const Manifest& manifest,
   request.id = manifest.meta.id;
   request.footprint = footprint;
   request.tenant = tenant;
-  request.quota = options_.quota_bytes;
+  request.quota = quota_bytes_;
   request.expired_us = expired_us();
   request.text = text_tag(manifest.meta);
   request.n_prefix_tokens = manifest.meta.n_prefix_tokens;
-  request.most_variants = options_.most_variants;
+  request.most_variants = most_variants_;
   if (const auto old = writer.uses().find(manifest.meta.id); old.has_value()) {
     request.replaced = old->footprint;
     use->pinned = old->pinned;
@@ -115,14 +161,14 @@ Result<Room> LmdbStore::room_for(ChunkWriter& writer, const Manifest& manifest,
   }
   if (tenant != TenantTag{}) {
     const uint64_t own = writer.uses().tenant(tenant).quota;
-    request.tenant_quota = own != 0 ? own : options_.tenant_quota_bytes;
+    request.tenant_quota = own != 0 ? own : tenant_quota_bytes_;
   }
   const auto full = [&](const char* whose, uint64_t used, uint64_t quota) {
     return make_error(BLEND_E_FULL,
                       "it needs %llu bytes, and %llu of the %llu that the quota of %s '%s' allow "
                       "are in use: remove chunks or open the store with a larger quota_bytes",
                       static_cast<ull>(footprint), static_cast<ull>(used), static_cast<ull>(quota),
-                      whose, env_.path().c_str());
+                      whose, common_.env->path().c_str());
   };
   // A chunk that cannot fit must not evict any.
   const uint64_t pinned = writer.totals().pinned_bytes - (use->pinned ? request.replaced : 0);
@@ -133,7 +179,7 @@ Result<Room> LmdbStore::room_for(ChunkWriter& writer, const Manifest& manifest,
   if (request.tenant_quota != 0 && footprint > request.tenant_quota) {
     return full("a tenant of", writer.uses().tenant(tenant).footprint, request.tenant_quota);
   }
-  if (options_.eviction == Eviction::never) {
+  if (eviction_ == Eviction::never) {
     const auto room = [&](uint64_t used, uint64_t quota) {
       return used - std::min(used, request.replaced) + footprint <= quota;
     };
@@ -153,7 +199,7 @@ Result<Room> LmdbStore::room_for(ChunkWriter& writer, const Manifest& manifest,
                         "its text has %llu variants already, as many as the store '%s' keeps, and "
                         "nothing may be evicted: remove some, or open the store with larger "
                         "most_variants",
-                        static_cast<ull>(request.most_variants), env_.path().c_str());
+                        static_cast<ull>(request.most_variants), common_.env->path().c_str());
     }
     Room enough;
     enough.state = Room::State::enough;
@@ -162,12 +208,11 @@ Result<Room> LmdbStore::room_for(ChunkWriter& writer, const Manifest& manifest,
   return make_room_or_rebuild(writer, request);
 }
 
-Status LmdbStore::evict(uint64_t target_bytes, uint64_t* n_evicted) {
+Status Retention::evict(uint64_t target_bytes, uint64_t* n_evicted) {
   *n_evicted = 0;
-  BLEND_RETURN_IF_ERROR(check_writable());
-  write_back_->drain();
+  BLEND_RETURN_IF_ERROR(common_.check_writable());
   for (;;) {
-    BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
+    BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(common_));
     RoomRequest request;
     request.quota = target_bytes;
     request.expired_us = expired_us();
@@ -184,117 +229,24 @@ Status LmdbStore::evict(uint64_t target_bytes, uint64_t* n_evicted) {
   }
 }
 
-Result<UseRecord> LmdbStore::use(const Sha256& id) {
-  BLEND_RETURN_IF_ERROR(env_.check_fork());
-  BLEND_ASSIGN(const Txn txn, env_.begin_read());
-  const std::optional<UseRecord> record = use_of(txn, id);
-  if (record.has_value()) return *record;
-  return make_error(BLEND_E_NOT_FOUND, "nothing is known of the use of chunk %s",
-                    to_hex(id).c_str());
-}
-
-std::optional<UseRecord> LmdbStore::use_of(const Txn& txn, const Sha256& id) const {
-  std::optional<UseRecord> record = UseIndex(txn).find(id);
-  if (!record.has_value()) return record;
-  const Touches::Touch touch = common_->touches.find(id);
-  record->stamp_us = std::max(record->stamp_us, touch.stamp_us);
-  record->uses += touch.hits;
-  return record;
-}
-
-Status LmdbStore::pin(const Sha256& id, bool pinned) {
-  BLEND_RETURN_IF_ERROR(check_writable());
-  if (write_back_->find(id) != nullptr) write_back_->drain();
-  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
-  auto record = writer.uses().find(id);
-  if (!record.has_value()) {
-    // Perhaps its record was damaged.
-    BLEND_ASSIGN(const bool stored, contains(id));
-    if (!stored) {
-      return make_error(BLEND_E_NOT_FOUND, "chunk %s is not in the store", to_hex(id).c_str());
-    }
-    BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
-    record = writer.uses().find(id);
-    if (!record.has_value()) {
-      return make_error(BLEND_E_CORRUPT, "chunk %s is damaged", to_hex(id).c_str());
-    }
-  }
-  if (record->pinned == pinned) return Status::ok();
-  record->pinned = pinned;
-  UseTotals& totals = writer.totals();
-  if (pinned) {
-    totals.pinned_chunks += 1;
-    totals.pinned_bytes += record->footprint;
-  } else {
-    totals.pinned_chunks -= std::min<uint64_t>(totals.pinned_chunks, 1);
-    totals.pinned_bytes -= std::min(totals.pinned_bytes, record->footprint);
-  }
-  BLEND_RETURN_IF_ERROR(writer.uses().put(id, *record));
-  return writer.commit().with_context("pin chunk " + to_hex(id));
-}
-
-Status LmdbStore::rename_of(const Sha256& id, const TenantTag* tenant, const ChunkName& name,
-                            bool* changed) {
-  *changed = false;
-  BLEND_RETURN_IF_ERROR(env_.check_fork());
-  if (write_back_->find(id) != nullptr) write_back_->drain();
-  {
-    // Usually it has that name already, given by an earlier put.
-    BLEND_ASSIGN(const Txn txn, env_.begin_read());
-    BLEND_ASSIGN(const MapView view, txn.map_view());
-    BLEND_ASSIGN(const Manifest now, read_manifest(txn, view, id));
-    if (tenant != nullptr && now.meta.tenant != *tenant) return no_such_chunk(id);
-    if (name.says_no_more_than(now.meta.name)) return Status::ok();
-  }
-  BLEND_RETURN_IF_ERROR(check_writable());
-  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
-  std::optional<Manifest> manifest = writer.find(id);
-  if (!manifest.has_value()) return no_such_chunk(id);  // gone since
-  const ChunkName before = std::exchange(manifest->meta.name, name);
-  manifest->meta.name.complete_with(before);
-  BLEND_RETURN_IF_ERROR(writer.rename(*manifest).with_context("name chunk " + to_hex(id)));
-  BLEND_RETURN_IF_ERROR(writer.commit().with_context("name chunk " + to_hex(id)));
-  *changed = true;
-  return Status::ok();
-}
-
-Status LmdbStore::set_tenant_quota(const TenantTag& tenant, uint64_t bytes) {
-  BLEND_RETURN_IF_ERROR(check_writable());
-  if (tenant == TenantTag{}) {
-    return {BLEND_E_INVALID_ARGUMENT,
-            "the empty tenant has no quota of its own: quota_bytes is the store's"};
-  }
-  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
-  BLEND_RETURN_IF_ERROR(writer.uses().set_tenant_quota(tenant, bytes));
-  return writer.commit().with_context("set a tenant's quota");
-}
-
-Result<TenantUse> LmdbStore::tenant(const TenantTag& tenant) {
-  BLEND_RETURN_IF_ERROR(env_.check_fork());
-  BLEND_ASSIGN(const Txn txn, env_.begin_read());
-  TenantUse use = UseIndex(txn).tenant(tenant);
-  if (use.quota == 0) use.quota = options_.tenant_quota_bytes;
-  return use;
-}
-
-Status LmdbStore::write_touches() {
-  if (options_.read_only || env_.forked()) return Status::ok();
-  const Touches::Map touches = common_->touches.take();
+Status Retention::write_touches() {
+  if (common_.read_only || common_.env->forked()) return Status::ok();
+  const Touches::Map touches = touches_.take();
   UseTotals now;
-  now.ram_hits = common_->ram_hits.load();
-  now.disk_hits = common_->hits.load() - now.ram_hits;
-  now.misses = common_->misses.load();
-  const uint64_t variant_hits = common_->variant_hits.load();
+  now.ram_hits = common_.ram_hits.load();
+  now.disk_hits = common_.hits.load() - now.ram_hits;
+  now.misses = common_.misses.load();
+  const uint64_t variant_hits = common_.variant_hits.load();
   UseTotals before;
   uint64_t variants_before = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     before = std::exchange(written_totals_, now);
     variants_before = std::exchange(written_variant_hits_, variant_hits);
   }
   // A variant's hit is counted after the look-up's, perhaps after that was written.
   if (touches.empty() && now == before && variant_hits == variants_before) return Status::ok();
-  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
+  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(common_));
   UseIndex index = writer.uses();
   const uint64_t now_us = next_stamp_us();
   for (const auto& [id, touch] : touches) {

@@ -5,6 +5,8 @@
 #include <mutex>
 
 #include "store/chunk_store.h"
+#include "store/lmdb/layer_reads.h"
+#include "store/lmdb/retention.h"
 #include "store/lmdb/store_common.h"
 #include "store/lmdb/transaction.h"
 #include "store/write_back.h"
@@ -14,9 +16,13 @@ namespace blend {
 // See StoreSnapshot.
 class LmdbSnapshot final : public StoreSnapshot {
  public:
-  // `pending`: the write-back queue's records before the transaction began.
-  LmdbSnapshot(std::shared_ptr<StoreCommon> common, Txn txn, MapView view, RecordMap pending)
-      : common_(std::move(common)),
+  // The first three must outlive it. `pending`: the write-back queue's records before the
+  // transaction began.
+  LmdbSnapshot(StoreCommon& common, Retention& retention, const LayerReads& reads, Txn txn,
+               MapView view, RecordMap pending)
+      : common_(common),
+        retention_(retention),
+        reads_(reads),
         pending_(std::move(pending)),
         txn_(std::move(txn)),
         view_(view) {}
@@ -26,7 +32,9 @@ class LmdbSnapshot final : public StoreSnapshot {
  private:
   Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id, const TenantTag* tenant) override;
 
-  const std::shared_ptr<StoreCommon> common_;
+  StoreCommon& common_;
+  Retention& retention_;
+  const LayerReads& reads_;
   const RecordMap pending_;
   const Txn txn_;
   const MapView view_;

@@ -169,7 +169,7 @@ TEST_P(StorePages, TheMapHasRoomForWhatRoundingTakes) {
   constexpr uint64_t kQuota = 100ull << 30;
   const double page = static_cast<double>(std::min<size_t>(GetParam(), 32768));
   const double taken = std::ceil(17.0 * 1024 / page) * page, counted = 20480;
-  EXPECT_GT(static_cast<double>(LmdbStore::map_bytes_for(kQuota, 0)),
+  EXPECT_GT(static_cast<double>(map_bytes_for(kQuota, 0)),
             static_cast<double>(kQuota) / counted * taken);
 }
 
