@@ -100,7 +100,7 @@ class Bench {
       blend::StoreOptions options;
       options.codec = *codec;
       const std::shared_ptr<blend::Store> store =
-          must(blend::open_lmdb_store(dir_.file(name), options, {}));
+          must(blend::Store::open(dir_.file(name), options, {}));
       for (const auto& record : records_) must(store->put(*record));
       for (const double gb : s_.gb) {
         json row = sweep(name, gb, store);

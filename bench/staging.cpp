@@ -56,7 +56,7 @@ std::shared_ptr<blend::ChunkRecord> random_chunk(const blend::ChunkShape& shape,
 class Staging {
  public:
   Staging(const Settings& s, const std::string& path, const blend::StoreOptions& options)
-      : s_(s), store_(must(blend::open_lmdb_store(path, options, {}))) {}
+      : s_(s), store_(must(blend::Store::open(path, options, {}))) {}
 
   void put() {
     const blend::ChunkShape shape{s_.layers, s_.chunk_tokens, s_.kv_dim, blend::DType::bf16, 128};

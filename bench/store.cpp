@@ -54,7 +54,7 @@ struct Layers {
 std::vector<Layers> read_chunks(const std::string& path) {
   blend::StoreOptions options;
   options.read_only = true;
-  const auto store = must(blend::open_lmdb_store(path, options, {}));
+  const auto store = must(blend::Store::open(path, options, {}));
   std::vector<blend::Sha256> ids;
   must(store->for_each(false, [&](const blend::ChunkMeta& meta, const std::string&) {
     ids.push_back(meta.id);
@@ -265,7 +265,7 @@ json measure_writes(const std::string& dir, const std::string& path, const Recor
     }
     for (const auto& [name, n_threads] : ways) {
       if (r == 0) std::filesystem::remove_all(path);
-      const auto store = must(blend::open_lmdb_store(path, options, {}));
+      const auto store = must(blend::Store::open(path, options, {}));
       rates[name].push_back(gb / put_all(*store, records, n_threads));
       if (r == repeats && n_threads == 0) continue;  // for the reads
       for (const auto& record : records) must(store->remove(record->meta.id));
@@ -314,7 +314,7 @@ json measure_disk(const std::string& dir, uint64_t bytes, int repeats) {
       blend::StoreOptions o = options;
       o.read_only = true;
       o.read_mode = mode;
-      const auto store = must(blend::open_lmdb_store(path, o, {}));
+      const auto store = must(blend::Store::open(path, o, {}));
       forget(path + "/data.mdb");
       const double cpu_begin = cpu_seconds();
       const std::string name = blend::read_mode_name(mode);
@@ -323,10 +323,10 @@ json measure_disk(const std::string& dir, uint64_t bytes, int repeats) {
     }
     blend::StoreOptions o = options;
     o.read_only = true;
-    const auto store = must(blend::open_lmdb_store(path, o, {}));
+    const auto store = must(blend::Store::open(path, o, {}));
     read_all(*store, ids, 4);  // may leave the cache cold: the map brings it in
     o.read_mode = blend::ReadMode::mapped;
-    read_all(*must(blend::open_lmdb_store(path, o, {})), ids, 4);
+    read_all(*must(blend::Store::open(path, o, {})), ids, 4);
     const double cpu_begin = cpu_seconds();
     rates["page cache"].push_back(gb / read_all(*store, ids, 4));
     cpu["page cache"].push_back((cpu_seconds() - cpu_begin) / gb);

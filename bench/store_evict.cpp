@@ -92,7 +92,7 @@ int run(int argc, char** argv) {
   blend::test::TempDir temp;
   blend::StoreOptions options;
   options.quota_bytes = footprint / base.size() * live;
-  const auto opened = must(blend::open_lmdb_store(dir.empty() ? temp.path() : dir, options, {}));
+  const auto opened = must(blend::Store::open(dir.empty() ? temp.path() : dir, options, {}));
   blend::Store& store = *opened;
 
   std::mt19937_64 rng(2);

@@ -22,7 +22,6 @@
 #include "CLI/CLI.hpp"
 #include "bench/json_file.h"
 #include "bench/measure.h"
-#include "store/lmdb/lmdb_store.h"
 #include "support/temp_dir.h"
 
 namespace {
@@ -107,8 +106,8 @@ Outcome run(const std::vector<Turn>& trace, const Settings& settings, const std:
   options.eviction = eviction;
   options.quota_bytes = disk_bytes;
   options.ram_bytes = ram_bytes;
-  const auto opened = must(blend::open_lmdb_store(dir.path(), options, {}));
-  auto& store = static_cast<blend::LmdbStore&>(*opened);
+  const auto opened = must(blend::Store::open(dir.path(), options, {}));
+  blend::Store& store = *opened;
   Outcome out{name, ram_bytes, disk_bytes, 0, 0, 0, 0, 0};
 
   double total = 0;

@@ -123,11 +123,11 @@ class Ttft {
   }
 
   void run(const std::string& store_path, Report& report) {
-    disk_ = must(blend::open_lmdb_store(store_path, blend::StoreOptions{}, {}));
+    disk_ = must(blend::Store::open(store_path, blend::StoreOptions{}, {}));
     blend::StoreOptions in_memory;  // which the device reads itself
     in_memory.ram_bytes = s_.device_bytes;
     in_memory.host_memory = blend::device_readable_memory(model_->runtime());
-    ram_ = must(blend::open_lmdb_store(store_path + "-ram", in_memory, {}));
+    ram_ = must(blend::Store::open(store_path + "-ram", in_memory, {}));
     std::printf("%-8s %-8s %-14s %10s %9s %9s %9s %9s\n", "tokens", "from", "policy", "TTFT ms",
                 "speed-up", "wait ms", "GB/s in", "rows");
     for (const uint32_t n : s_.tokens) {

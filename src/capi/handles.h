@@ -100,7 +100,7 @@ Result<std::optional<Codec>> read_codec(uint32_t codec);
 uint32_t codec_code(Codec codec);
 
 // A chunk with what the store knows of its use.
-blend_chunk_info describe_stored(StoreUpkeep& store, const ChunkMeta& meta);
+blend_chunk_info describe_stored(StoreAdmin& store, const ChunkMeta& meta);
 // `use`: what is known of it; null: nothing.
 blend_chunk_info describe_used(const ChunkMeta& meta, const UseRecord* use);
 

@@ -1,3 +1,5 @@
+#include "store/store.h"
+
 #include <cstring>
 
 #include "base/utf8_stream.h"
@@ -8,7 +10,7 @@
 #include "capi/structs.h"
 #include "engine/device_readable.h"
 #include "store/codec/registry.h"
-#include "store/remote/tiered_store.h"
+#include "store/remote/options.h"
 
 using blend::Status;
 
@@ -159,7 +161,7 @@ blend::Result<blend::Eviction> eviction_of(uint32_t eviction) {
 
 namespace blend::capi {
 
-blend_chunk_info describe_stored(StoreUpkeep& store, const ChunkMeta& meta) {
+blend_chunk_info describe_stored(StoreAdmin& store, const ChunkMeta& meta) {
   const auto use = store.use(meta.id);
   return describe_used(meta, use.is_ok() ? &use.value() : nullptr);
 }
@@ -231,9 +233,8 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     auto handle = std::make_unique<blend_store>();
     BLEND_ASSIGN(const std::optional<blend::RemoteOptions> remote,
                  blend::capi::read_remote(o.remote));
-    auto opened = remote.has_value()
-                      ? blend::open_tiered_store(path, s, *remote, ctx->runtime->events())
-                      : blend::open_lmdb_store(path, s, ctx->runtime->events());
+    auto opened = remote.has_value() ? blend::Store::open(path, s, *remote, ctx->runtime->events())
+                                     : blend::Store::open(path, s, ctx->runtime->events());
     if (!opened.is_ok()) return opened.status().with_context("store '" + std::string(path) + "'");
     handle->runtime = ctx->runtime;
     handle->store = std::move(*opened);

@@ -96,7 +96,7 @@ int32_t blend_store_compact(const char* path, uint64_t* bytes_before, uint64_t* 
     BLEND_REQUIRE(path);
     uint64_t before = 0;
     uint64_t after = 0;
-    BLEND_RETURN_IF_ERROR(blend::compact_lmdb_store(path, &before, &after));
+    BLEND_RETURN_IF_ERROR(blend::compact_store(path, &before, &after));
     if (bytes_before != nullptr) *bytes_before = before;
     if (bytes_after != nullptr) *bytes_after = after;
     return Status::ok();

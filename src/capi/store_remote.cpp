@@ -10,8 +10,8 @@ using blend::Status;
 
 namespace {
 
-Result<blend::RemoteShelf*> shelf_of(const blend_store& store) {
-  if (blend::RemoteShelf* const shelf = store.store->remote(); shelf != nullptr) return shelf;
+Result<blend::RemoteAdmin*> remote_of(const blend_store& store) {
+  if (blend::RemoteAdmin* const remote = store.store->remote(); remote != nullptr) return remote;
   BLEND_RETURN_IF_ERROR(blend::check_remote_built());
   return Status{BLEND_E_INVALID_ARGUMENT,
                 "the store was opened without a remote tier: set `remote` in its options"};
@@ -64,8 +64,8 @@ extern "C" {
 int32_t blend_store_remote_check(const blend_store* store, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
-    BLEND_ASSIGN(blend::RemoteShelf* const shelf, shelf_of(*store));
-    return shelf->check();
+    BLEND_ASSIGN(blend::RemoteAdmin* const remote, remote_of(*store));
+    return remote->check();
   });
 }
 
@@ -74,7 +74,7 @@ int32_t blend_store_remote_push(const blend_store* store, const blend_transfer_o
   return blend::capi::guarded(err, [&]() -> Status {
     if (n_chunks != nullptr) *n_chunks = 0;
     BLEND_REQUIRE(store);
-    BLEND_ASSIGN(blend::RemoteShelf* const shelf, shelf_of(*store));
+    BLEND_ASSIGN(blend::RemoteAdmin* const remote, remote_of(*store));
     BLEND_ASSIGN(Request request, read_request(options));
     if (request.all) {
       BLEND_RETURN_IF_ERROR(
@@ -84,7 +84,7 @@ int32_t blend_store_remote_push(const blend_store* store, const blend_transfer_o
           }));
     }
     return move_all(request, n_chunks, [&](const blend::Sha256& id, bool* existed) {
-      return shelf->push(id, existed);
+      return remote->push(id, existed);
     });
   });
 }
@@ -94,13 +94,13 @@ int32_t blend_store_remote_pull(const blend_store* store, const blend_transfer_o
   return blend::capi::guarded(err, [&]() -> Status {
     if (n_chunks != nullptr) *n_chunks = 0;
     BLEND_REQUIRE(store);
-    BLEND_ASSIGN(blend::RemoteShelf* const shelf, shelf_of(*store));
+    BLEND_ASSIGN(blend::RemoteAdmin* const remote, remote_of(*store));
     BLEND_ASSIGN(Request request, read_request(options));
     if (request.all) {
-      BLEND_ASSIGN(request.ids, shelf->list([](const std::string&, const Status&) {}));
+      BLEND_ASSIGN(request.ids, remote->list([](const std::string&, const Status&) {}));
     }
     return move_all(request, n_chunks, [&](const blend::Sha256& id, bool* existed) {
-      return shelf->pull(id, existed);
+      return remote->pull(id, existed);
     });
   });
 }
@@ -109,7 +109,7 @@ int32_t blend_store_remote_verify(const blend_store* store, const blend_transfer
                                   blend_remote_fn fn, void* user, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
-    BLEND_ASSIGN(blend::RemoteShelf* const shelf, shelf_of(*store));
+    BLEND_ASSIGN(blend::RemoteAdmin* const remote, remote_of(*store));
     BLEND_ASSIGN(Request request, read_request(options));
     Status told;
     bool damaged = false;
@@ -122,7 +122,7 @@ int32_t blend_store_remote_verify(const blend_store* store, const blend_transfer
       }
     };
     if (request.all) {
-      BLEND_ASSIGN(request.ids, shelf->list([&](const std::string& key, const Status& why) {
+      BLEND_ASSIGN(request.ids, remote->list([&](const std::string& key, const Status& why) {
         damaged = true;
         tell(nullptr, (key + ": " + why.message()).c_str());
       }));
@@ -131,7 +131,7 @@ int32_t blend_store_remote_verify(const blend_store* store, const blend_transfer
     for (const blend::Sha256& id : request.ids) {
       BLEND_RETURN_IF_ERROR(told);
       BLEND_RETURN_IF_ERROR(request.watch.report(n_done++, request.ids.size()));
-      const Status sound = shelf->verify(id);
+      const Status sound = remote->verify(id);
       const int32_t code = sound.code();
       if (request.all && code == BLEND_E_NOT_FOUND) continue;  // evicted meanwhile
       if (!sound.is_ok() && code != BLEND_E_CORRUPT && code != BLEND_E_UNSUPPORTED) {
@@ -152,10 +152,10 @@ int32_t blend_store_remote_measure(const blend_store* store, blend_storage* out,
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(out);
-    BLEND_ASSIGN(blend::RemoteShelf* const shelf, shelf_of(*store));
+    BLEND_ASSIGN(blend::RemoteAdmin* const remote, remote_of(*store));
     blend_storage values{};
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(out, values));
-    BLEND_ASSIGN(const blend::RemoteSpeed speed, shelf->measure());
+    BLEND_ASSIGN(const blend::RemoteSpeed speed, remote->measure());
     values.bytes_per_s = speed.bytes_per_s;
     values.latency_s = speed.latency_s;
     return blend::capi::write_struct(out, values);
@@ -167,8 +167,8 @@ int32_t blend_store_remote_remove(const blend_store* store, const blend_chunk_id
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(id);
-    BLEND_ASSIGN(blend::RemoteShelf* const shelf, shelf_of(*store));
-    return shelf->remove(blend::capi::digest_of(*id));
+    BLEND_ASSIGN(blend::RemoteAdmin* const remote, remote_of(*store));
+    return remote->remove(blend::capi::digest_of(*id));
   });
 }
 

@@ -52,7 +52,7 @@ int32_t blend_store_wait(const blend_store* store, const blend_chunk_id* id, int
   return blend::capi::guarded(err, [&]() -> Result<int32_t> {
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(id);
-    blend::StoreUpkeep::Deadline deadline;
+    blend::StoreAdmin::Deadline deadline;
     if (timeout_ms >= 0) {
       // A year is as good as for ever, and does not overflow the clock.
       constexpr int64_t kYear = int64_t{365} * 24 * 3600 * 1000;

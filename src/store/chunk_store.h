@@ -1,5 +1,5 @@
 // ChunkStore: where a fuse finds chunks and puts those that it had to prefill. Other operations of
-// a store are in upkeep.h; both together are a Store (store.h).
+// a store are in store_admin.h; both together are a Store (store.h).
 #pragma once
 
 #include <memory>
@@ -49,7 +49,7 @@ class ChunkStore {
   virtual Result<bool> contains(const Sha256& id) = 0;
   // Durable when it returns. A chunk of the same id is replaced.
   virtual Status put(const ChunkRecord& record) = 0;
-  // Queued; blocks while the queue is full. Its outcome: StoreUpkeep::wait() and flush().
+  // Queued; blocks while the queue is full. Its outcome: StoreAdmin::wait() and flush().
   virtual Status put_async(std::shared_ptr<const ChunkRecord> record) = 0;
   // For readers whose layer read gave CORRUPT: counts it and tells the event sink.
   virtual void report_damage(const Sha256& id, const Status& status) = 0;

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "store/upkeep.h"
+#include "store/store_admin.h"
 
 namespace blend {
 

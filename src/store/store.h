@@ -1,59 +1,103 @@
-// Store: a persistent chunk store, and its options. One implementation now (lmdb/).
+// Store: a persistent chunk store. Its parts are a catalog, which finds chunks, a writer, which
+// puts them behind a write-back queue, retention, which decides which of them stay, a prefetcher,
+// which reads ahead, and a remote tier, if one is wanted. Look-ups go memory, disk, remote.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/cancel.h"
 #include "store/chunk_store.h"
-#include "store/evict/policy.h"
-#include "store/host_memory.h"
 #include "store/notes.h"
-#include "store/remote_shelf.h"
+#include "store/options.h"
+#include "store/store_admin.h"
 #include "store/stored_chunks.h"
-#include "store/upkeep.h"
 
 namespace blend {
 
-inline constexpr uint64_t kUsualVariants = 16;
-inline constexpr uint64_t kAllVariants = ~uint64_t{0};  // no bound
-
-struct StoreOptions {
-  uint64_t quota_bytes = 16ull << 30;
-  uint64_t queue_bytes = 256ull << 20;
-  bool read_only = false;
-  bool create = true;
-  bool group = false;         // new files are open to the owner's group
-  Codec codec = Codec::none;  // of records that do not name one
-  double codec_step = 1;      // EncodeOptions::step
-  ReadMode read_mode = ReadMode::best;
-  Eviction eviction = Eviction::lru;
-  uint64_t ttl_s = 0;                       // 0: chunks do not expire
-  uint64_t tenant_quota_bytes = 0;          // of every tenant but the empty one; 0: none
-  uint64_t most_variants = kUsualVariants;  // of one text, besides its plain record
-  uint64_t ram_bytes = 0;                   // layers kept in host memory; 0: none
-  HostMemory host_memory;                   // for them, where a device reads them directly
-  // Called for each durable put, but not for put_stored(). On any thread, until the store is
-  // destroyed; throws nothing but bad_alloc.
-  std::function<void(const Sha256& id)> on_put;
-};
+class Catalog;
+class Prefetcher;
+class RemoteLink;
+class Retention;
+class Worker;
+class WriteBack;
+class Writer;
+struct LayerReads;
+struct RemoteOptions;
+struct StoreCommon;
 
 // Thread-safe.
-class Store : public ChunkStore, public StoreUpkeep, public StoredChunks, public StoreNotes {
+class Store final : public ChunkStore, public StoreAdmin, public StoredChunks, public StoreNotes {
  public:
-  // The tier above the disk; null: there is none.
-  virtual RemoteShelf* remote() { return nullptr; }
+  // In the directory `path`. `events` is called on any thread until the store is destroyed.
+  static Result<std::shared_ptr<Store>> open(const std::string& path, const StoreOptions& options,
+                                             EventSink events);
+  // With a remote tier above the disk: what comes from there is kept on disk and in memory like any
+  // other chunk, and what is put is uploaded in the background.
+  static Result<std::shared_ptr<Store>> open(const std::string& path, const StoreOptions& options,
+                                             const RemoteOptions& remote, EventSink events);
+  ~Store() override;
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  // ChunkStore
+  Result<std::unique_ptr<StoreSnapshot>> snapshot() override;
+  // A chunk that only the remote tier has is brought here: whoever asks would compute it.
+  Result<bool> contains(const Sha256& id) override;
+  Status put(const ChunkRecord& record) override;
+  Status put_async(std::shared_ptr<const ChunkRecord> record) override;
+  void report_damage(const Sha256& id, const Status& status) override;
+  void count_variant() override;
+
+  // StoreAdmin
+  Status flush() override;
+  Status wait(const Sha256& id, Deadline deadline, bool* pending) override;
+  Status for_each_used(bool verify, const VisitUsed& fn) override;
+  Result<UseRecord> use(const Sha256& id) override;
+  Result<StoreStat> stat() override;
+  Status pin(const Sha256& id, bool pinned) override;
+  Status evict(uint64_t target_bytes, uint64_t* n_evicted) override;
+  Status hint(std::span<const Sha256> ids) override;
+  Status set_layer_steps(const Sha256& fingerprint, std::vector<float> steps) override;
+  Status set_tenant_quota(const TenantTag& tenant, uint64_t bytes) override;
+  Result<TenantUse> tenant(const TenantTag& tenant) override;
+  Status repair(const Visit& fn, uint64_t* n_removed) override;
+  Status copy_to(const std::string& path) override;
+  RemoteAdmin* remote() override;
+
+  // StoredChunks
+  Result<std::unique_ptr<StoredChunk>> stored(const Sha256& id) override;
+  Result<bool> has(const Sha256& id) override;
+  Status put_stored(const StoredLayout& layout,
+                    std::shared_ptr<const AlignedBuffer> stream) override;
+
+  // StoreNotes
+  Result<std::vector<Note>> notes(std::string_view prefix) override;
+  Status change_note(std::string_view name, const Change& change) override;
+
+  // Waits until the chunks of the last hint are in memory. For measurements.
+  void wait_for_reading_ahead();
+
+ private:
+  Store(const StoreOptions& options, std::unique_ptr<StoreCommon> common, LayerReads reads);
+  static Result<std::shared_ptr<Store>> open_with(const std::string& path,
+                                                  const StoreOptions& options, EventSink events,
+                                                  std::unique_ptr<RemoteLink> remote);
+  Status remove_of(const Sha256& id, const TenantTag* tenant) override;
+  Status rename_of(const Sha256& id, const TenantTag* tenant, const ChunkName& name,
+                   bool* changed) override;
+  Result<bool> is_of(const Sha256& id, const TenantTag& tenant);
+
+  const StoreOptions options_;
+  const std::unique_ptr<StoreCommon> common_;
+  std::unique_ptr<Worker> worker_;  // of retention and the prefetcher
+  const std::unique_ptr<Retention> retention_;
+  const std::unique_ptr<Catalog> catalog_;
+  const std::unique_ptr<Writer> writer_;
+  const std::unique_ptr<Prefetcher> prefetcher_;
+  std::unique_ptr<WriteBack> write_back_;  // its threads use all of the above
+  std::unique_ptr<RemoteLink> remote_;     // null: no remote tier
 };
-
-// In the directory `path`. `events` is called on any thread until the store is destroyed.
-Result<std::shared_ptr<Store>> open_lmdb_store(const std::string& path, const StoreOptions& options,
-                                               EventSink events);
-
-// Replaces the data file of the store in `path` by a compact copy, in one rename: a crash leaves
-// the old file or the new one. `*before`, `*after`: its bytes. BUSY: the store is open, in this
-// process or another. NOT_FOUND, CORRUPT, IO, FULL.
-Status compact_lmdb_store(const std::string& path, uint64_t* before, uint64_t* after);
 
 }  // namespace blend

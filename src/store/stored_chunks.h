@@ -30,6 +30,8 @@ class StoredChunks {
   virtual ~StoredChunks() = default;
   // NOT_FOUND: not stored, or only queued. CORRUPT: its description is damaged.
   virtual Result<std::unique_ptr<StoredChunk>> stored(const Sha256& id) = 0;
+  // Whether it is stored or queued; no other machine is asked.
+  virtual Result<bool> has(const Sha256& id) = 0;
   // Durable when it returns. stream: layout.stream_bytes() whose layers the caller has checked;
   // may be kept in memory.
   virtual Status put_stored(const StoredLayout& layout,

@@ -147,7 +147,7 @@ class Child {
   }
 
   void open() {
-    auto store = open_lmdb_store(path_, options(), [this](int32_t code, const std::string& text) {
+    auto store = Store::open(path_, options(), [this](int32_t code, const std::string& text) {
       if (code != BLEND_EVENT_EVICTED) return;
       for (uint32_t slot = 0; slot < kIds; ++slot) {
         if (text.find(ids_[slot]) != std::string::npos) tell({Kind::evicted, slot, 0, 1});
@@ -180,7 +180,7 @@ class Child {
         store_.reset();
         uint64_t before = 0;
         uint64_t after = 0;
-        const Status status = compact_lmdb_store(path_, &before, &after);
+        const Status status = compact_store(path_, &before, &after);
         open();
         return status;
       }
@@ -363,7 +363,7 @@ class Parent {
   bool judge(int round) {
     StoreOptions looking = options();
     looking.eviction = Eviction::fifo;  // or what is compared below would be used last
-    auto opened = open_lmdb_store(dir_.path(), looking, {});
+    auto opened = Store::open(dir_.path(), looking, {});
     if (!opened.is_ok()) {
       std::fprintf(stderr, "round %d: %s\n", round, opened.status().message().c_str());
       return false;

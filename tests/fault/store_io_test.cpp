@@ -27,7 +27,7 @@ class StoreIo : public testing::TestWithParam<IoFault> {
   }
 
   std::shared_ptr<Store> open() {
-    auto store = open_lmdb_store(path_, options_, [this](int32_t code, const std::string& message) {
+    auto store = Store::open(path_, options_, [this](int32_t code, const std::string& message) {
       if (code == BLEND_EVENT_EVICTED) evicted_.insert(message.substr(6, 64));
     });
     EXPECT_TRUE(store.is_ok()) << store.status().message();
@@ -127,10 +127,10 @@ TEST_P(StoreIo, Compact) {
     store.reset();
     uint64_t before = 0;
     uint64_t after = 0;
-    const Status compacted = compact_lmdb_store(path_, &before, &after);
+    const Status compacted = compact_store(path_, &before, &after);
     EXPECT_FALSE(std::filesystem::exists(path_ + "/data.mdb.compact"));
     if (!compacted.is_ok()) return compacted;
-    BLEND_ASSIGN(store, open_lmdb_store(path_, options_, {}));
+    BLEND_ASSIGN(store, Store::open(path_, options_, {}));
     return compare(*store, *chunk(2));
   });
 }
@@ -139,7 +139,7 @@ TEST_P(StoreIo, Copy) {
   sweep([this](auto& store) {
     std::filesystem::remove_all(dir_->file("copy"));
     BLEND_RETURN_IF_ERROR(store->copy_to(dir_->file("copy")));
-    BLEND_ASSIGN(const auto copy, open_lmdb_store(dir_->file("copy"), options_, {}));
+    BLEND_ASSIGN(const auto copy, Store::open(dir_->file("copy"), options_, {}));
     return compare(*copy, *chunk(3));
   });
 }
@@ -159,7 +159,7 @@ TEST_P(StoreIo, ExportAndImport) {
 TEST_P(StoreIo, Open) {
   sweep([this](auto& store) {
     store.reset();
-    BLEND_ASSIGN(const auto other, open_lmdb_store(dir_->file("new"), options_, {}));
+    BLEND_ASSIGN(const auto other, Store::open(dir_->file("new"), options_, {}));
     return other->put(*chunk(7));
   });
 }
@@ -167,7 +167,7 @@ TEST_P(StoreIo, Open) {
 // All of it is ours: write() and fsync() of the file and of its directory.
 TEST(StoreInterrupted, ExportGoesOn) {
   const TempDir dir;
-  auto opened = open_lmdb_store(dir.file("s"), {}, {});
+  auto opened = Store::open(dir.file("s"), {}, {});
   ASSERT_TRUE(opened.is_ok());
   const std::shared_ptr<Store> store = opened.value();
   for (uint32_t i = 0; i < kChunks; ++i) ASSERT_TRUE(store->put(*chunk(i)).is_ok());

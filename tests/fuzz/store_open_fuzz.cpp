@@ -117,7 +117,7 @@ class Good {
     check(mkdtemp(dir.data()) != nullptr);
     file = dir + "/data.mdb";
     copy_dir = dir + "/copy";
-    auto store = blend::open_lmdb_store(dir, options(), {}).value();
+    auto store = blend::Store::open(dir, options(), {}).value();
     // Twice: the first one's pages are in the list of free pages.
     for (const auto& r : records) check(store->put(*r).is_ok());
     check(store->put(*records[0]).is_ok());
@@ -365,7 +365,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if ((how & 32) != 0) options.read_mode = blend::ReadMode::best;
   if ((how & 64) != 0) options.ram_bytes = 1 << 20;
   if ((how & 128) != 0) options.ttl_s = 1 << 30;
-  auto opened = blend::open_lmdb_store(good.dir, options, [](int32_t, const std::string&) {});
+  auto opened = blend::Store::open(good.dir, options, [](int32_t, const std::string&) {});
   check(allowed(opened.status()));
   if (!opened.is_ok()) return 0;
   blend::Store& store = **opened;
@@ -387,7 +387,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   opened.value().reset();
   if ((what & 0x30) == 0x20) {
     uint64_t before = 0, after = 0;
-    check(allowed(blend::compact_lmdb_store(good.dir, &before, &after)));
+    check(allowed(blend::compact_store(good.dir, &before, &after)));
   }
   return 0;
 }

@@ -3,10 +3,12 @@
 
 #include <memory>
 
+#include "store/chunk_store.h"
 #include "store/lmdb/layer_reads.h"
 #include "store/lmdb/retention.h"
 #include "store/lmdb/store_common.h"
-#include "store/store.h"
+#include "store/store_admin.h"
+#include "store/stored_chunks.h"
 #include "store/write_back.h"
 
 namespace blend {
@@ -28,8 +30,8 @@ class Catalog {
   Result<bool> contains(const Sha256& id);
   // An id binds its tenant, so the answer stays true. False: not theirs, or not there.
   Result<bool> is_of(const Sha256& id, const TenantTag& tenant);
-  // As StoreUpkeep says, of the chunks on disk.
-  Status for_each_used(bool verify, const StoreUpkeep::VisitUsed& fn);
+  // As StoreAdmin says, of the chunks on disk.
+  Status for_each_used(bool verify, const StoreAdmin::VisitUsed& fn);
   // tenant: null, of any.
   Status rename(const Sha256& id, const TenantTag* tenant, const ChunkName& name, bool* changed);
   // As StoredChunks says.

@@ -12,10 +12,10 @@
 #include "base/file_size_signal.h"
 #include "base/start_thread.h"
 #include "store/files.h"
+#include "store/store_admin.h"
 #include "store/lmdb/directory.h"
 #include "store/lmdb/error.h"
 #include "store/lmdb/registry.h"
-#include "store/store.h"
 
 namespace blend {
 namespace {
@@ -106,7 +106,7 @@ Status copy_compact(LmdbEnv& env, const std::string& path) {
   return sync_directory(path);
 }
 
-Status compact_lmdb_store(const std::string& path, uint64_t* before, uint64_t* after) {
+Status compact_store(const std::string& path, uint64_t* before, uint64_t* after) {
   const FileSizeSignalHeld held;
   const std::string data = path + "/" + kDataFile;
   const std::string part = path + "/" + kPart;

@@ -1,5 +1,5 @@
-// A compact copy of a store. The one that replaces its own data file is compact_lmdb_store()
-// (store.h).
+// A compact copy of a store. The one that replaces its own data file is compact_store()
+// (store_admin.h).
 #pragma once
 
 #include <string>

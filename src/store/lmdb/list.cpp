@@ -15,7 +15,7 @@ namespace blend {
 
 using ull = unsigned long long;
 
-Status Catalog::for_each_used(bool verify, const StoreUpkeep::VisitUsed& fn) {
+Status Catalog::for_each_used(bool verify, const StoreAdmin::VisitUsed& fn) {
   BLEND_RETURN_IF_ERROR(common_.env->check_fork());
   BLEND_ASSIGN(const Txn txn, common_.env->begin_read());
   BLEND_ASSIGN(const MapView view, txn.map_view());

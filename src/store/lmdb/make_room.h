@@ -7,7 +7,7 @@
 #include "store/evict/policy.h"
 #include "store/evict/touches.h"
 #include "store/lmdb/chunk_writer.h"
-#include "store/store.h"
+#include "store/options.h"
 #include "store/text_tag.h"
 
 namespace blend {

@@ -12,7 +12,7 @@
 #include "store/codec/codec.h"
 #include "store/description.h"
 #include "store/lmdb/page_format.h"
-#include "store/upkeep.h"
+#include "store/store_admin.h"
 
 namespace blend {
 

@@ -10,6 +10,7 @@
 #include "base/guarded.h"
 #include "store/lmdb/retention.h"
 #include "store/lmdb/store_common.h"
+#include "store/options.h"
 #include "store/worker.h"
 
 namespace blend {
@@ -22,7 +23,7 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // As StoreUpkeep says.
+  // As StoreAdmin says.
   Status hint(std::span<const Sha256> ids);
   uint64_t n_prefetched() const { return prefetched_.load(); }  // chunks read into memory
 

@@ -8,8 +8,8 @@
 namespace blend {
 
 Status repair_store(StoreCommon& common, Catalog& catalog,
-                    const std::function<Status(const Sha256&)>& remove,
-                    const StoreUpkeep::Visit& fn, uint64_t* n_removed) {
+                    const std::function<Status(const Sha256&)>& remove, const StoreAdmin::Visit& fn,
+                    uint64_t* n_removed) {
   *n_removed = 0;
   std::vector<std::pair<ChunkMeta, std::string>> damaged;
   const auto note = [&](const ChunkMeta& meta, const UseRecord*,

@@ -8,9 +8,9 @@
 
 namespace blend {
 
-// As StoreUpkeep::repair() says. remove: removes a chunk, whose record may be queued again.
+// As StoreAdmin::repair() says. remove: removes a chunk, whose record may be queued again.
 Status repair_store(StoreCommon& common, Catalog& catalog,
-                    const std::function<Status(const Sha256&)>& remove,
-                    const StoreUpkeep::Visit& fn, uint64_t* n_removed);
+                    const std::function<Status(const Sha256&)>& remove, const StoreAdmin::Visit& fn,
+                    uint64_t* n_removed);
 
 }  // namespace blend

@@ -15,7 +15,8 @@
 #include "store/lmdb/store_common.h"
 #include "store/lmdb/transaction.h"
 #include "store/lmdb/use_index.h"
-#include "store/store.h"
+#include "store/options.h"
+#include "store/store_admin.h"
 #include "store/worker.h"
 
 namespace blend {
@@ -56,7 +57,7 @@ class Retention {
   // Evictions follow this policy from now on.
   void follow(std::shared_ptr<const EvictionPolicy> policy);
 
-  // ---- Administration, as StoreUpkeep says
+  // ---- Administration, as StoreAdmin says
 
   Status evict(uint64_t target_bytes, uint64_t* n_evicted);
   Result<UseRecord> use(const Sha256& id);

@@ -32,13 +32,13 @@ uint64_t map_bytes_for(uint64_t quota, uint64_t chunk) {
   return capped + rounding + 2 * std::min(transaction, kLargestMap / 8) + kTreeRoom;
 }
 
-Writer::Writer(StoreCommon& common, Retention& retention, const StoreOptions& options)
+Writer::Writer(StoreCommon& common, Retention& retention, const StoreOptions& options, OnPut on_put)
     : common_(common),
       retention_(retention),
       quota_bytes_(options.quota_bytes),
       codec_(options.codec),
       codec_step_(options.codec_step),
-      on_put_(options.on_put),
+      on_put_(std::move(on_put)),
       turns_(options.quota_bytes / 2) {}
 
 Status Writer::set_layer_steps(const Sha256& fingerprint, std::vector<float> steps) {
@@ -95,7 +95,7 @@ void Writer::write_all(std::span<const Record> records, std::span<Status> status
   run_turns(waiting);
   for (size_t i = 0; i < chunks.size(); ++i) {
     statuses[of[i]] = conclude(puts[i].status(), records[of[i]], chunks[i].manifest);
-    if (statuses[of[i]].is_ok() && on_put_) on_put_(chunks[i].manifest.meta.id);
+    if (statuses[of[i]].is_ok()) on_put_(chunks[i].manifest.meta.id);
   }
 }
 

@@ -12,7 +12,8 @@
 #include "store/lmdb/put_turns.h"
 #include "store/lmdb/retention.h"
 #include "store/lmdb/store_common.h"
-#include "store/store.h"
+#include "store/options.h"
+#include "store/stored_chunks.h"
 
 namespace blend {
 
@@ -27,11 +28,15 @@ class Writer {
     std::shared_ptr<const ChunkRecord> shared;  // the same, if memory may keep it
   };
 
-  Writer(StoreCommon& common, Retention& retention, const StoreOptions& options);
+  // Called for each durable put, but not for put_stored(). On any thread; throws nothing but
+  // bad_alloc.
+  using OnPut = std::function<void(const Sha256& id)>;
+
+  Writer(StoreCommon& common, Retention& retention, const StoreOptions& options, OnPut on_put);
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  // As StoreUpkeep says.
+  // As StoreAdmin says.
   Status set_layer_steps(const Sha256& fingerprint, std::vector<float> steps);
 
   // A record that check_record() accepted. Durable when it returns.
@@ -61,7 +66,7 @@ class Writer {
   const uint64_t quota_bytes_;
   const Codec codec_;  // of records that do not name one
   const double codec_step_;
-  const std::function<void(const Sha256& id)> on_put_;
+  const OnPut on_put_;
   mutable Mutex mutex_;
   // By model.
   std::map<Sha256, std::shared_ptr<const std::vector<float>>> layer_steps_ BLEND_GUARDED_BY(mutex_);

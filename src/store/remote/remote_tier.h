@@ -22,8 +22,8 @@
 #include "store/remote/look_ups.h"
 #include "store/remote/options.h"
 #include "store/remote/record.h"
+#include "store/store_admin.h"
 #include "store/stored_chunks.h"
-#include "store/upkeep.h"
 
 namespace blend {
 

@@ -32,7 +32,7 @@ class CudaFuse : public testing::Test {
     model_ = *model;
     StoreOptions options;
     options.codec = codec;
-    auto store = open_lmdb_store(dir_.file("store"), options, {});
+    auto store = Store::open(dir_.file("store"), options, {});
     ASSERT_TRUE(store.is_ok()) << store.status().message();
     store_ = *store;
     for (uint32_t i = 0; i <= kChunks; ++i) {

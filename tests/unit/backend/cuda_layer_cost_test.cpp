@@ -72,7 +72,7 @@ TEST_P(CudaLayerCost, LayersInMemoryAreReadWhereTheyLie) {
   (void)fuse_and_count(options, nullptr, &from_disk);
   const std::string path = dir_.file("store");
   store_.reset();
-  auto store = open_lmdb_store(path, with_memory, {});
+  auto store = Store::open(path, with_memory, {});
   ASSERT_TRUE(store.is_ok()) << store.status().message();
   (void)fuse_and_count(options, store->get(), &first);
   const size_t pinned = simt::pinned_bytes();

@@ -317,7 +317,7 @@ class FidelityBookTest : public ::testing::Test {
   std::shared_ptr<Store> open(bool read_only = false) {
     StoreOptions options;
     options.read_only = read_only;
-    auto store = open_lmdb_store(dir_.path(), options, {});
+    auto store = Store::open(dir_.path(), options, {});
     EXPECT_TRUE(store.is_ok()) << store.status().message();
     return *store;
   }

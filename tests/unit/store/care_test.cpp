@@ -225,13 +225,13 @@ TEST(StoreCompact, TheFileShrinksToItsChunks) {
   }
   uint64_t before = 0;
   uint64_t after = 0;
-  EXPECT_CODE(BLEND_E_BUSY, compact_lmdb_store(w.dir.file("s"), &before, &after));
+  EXPECT_CODE(BLEND_E_BUSY, compact_store(w.dir.file("s"), &before, &after));
   EXPECT_OK(w.store->copy_to(w.dir.file("copy/of/it")));  // beside its use
   EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, w.store->copy_to(w.dir.file("copy/of/it")));
   EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, w.store->copy_to(w.dir.file("s")));
   const uint64_t stored = w.store->stat()->stored_bytes;
   w.store.reset();
-  EXPECT_OK(compact_lmdb_store(w.dir.file("s"), &before, &after));
+  EXPECT_OK(compact_store(w.dir.file("s"), &before, &after));
   EXPECT_EQ(after, size_of(w.dir.file("s/data.mdb")));
   EXPECT_LT(after, before);
   EXPECT_LT(after, stored + (256u << 10));
@@ -244,7 +244,7 @@ TEST(StoreCompact, TheFileShrinksToItsChunks) {
     EXPECT_OK(store->remove(chunk(3)->meta.id));
     EXPECT_OK(store->for_each(true, [](const ChunkMeta&, const std::string&) { return 0; }));
   }
-  EXPECT_CODE(BLEND_E_NOT_FOUND, compact_lmdb_store(w.dir.file("none"), &before, &after));
+  EXPECT_CODE(BLEND_E_NOT_FOUND, compact_store(w.dir.file("none"), &before, &after));
 }
 
 TEST(StoreCompact, WaitsForNobodyAndIsSeenByEverybody) {
@@ -258,7 +258,7 @@ TEST(StoreCompact, WaitsForNobodyAndIsSeenByEverybody) {
   ASSERT_EQ(0, pipe(done));
   const pid_t holder = fork();
   if (holder == 0) {
-    auto own = open_lmdb_store(w.dir.file("s"), {}, {});
+    auto own = Store::open(w.dir.file("s"), {}, {});
     char c = 0;
     if (!own.is_ok() || write(ready[1], "r", 1) != 1 || read(done[0], &c, 1) != 1) _exit(1);
     own.value().reset();
@@ -268,7 +268,7 @@ TEST(StoreCompact, WaitsForNobodyAndIsSeenByEverybody) {
   ASSERT_EQ(1, read(ready[0], &c, 1));
   uint64_t before = 0;
   uint64_t after = 0;
-  EXPECT_CODE(BLEND_E_BUSY, compact_lmdb_store(w.dir.file("s"), &before, &after));
+  EXPECT_CODE(BLEND_E_BUSY, compact_store(w.dir.file("s"), &before, &after));
   ASSERT_EQ(1, write(done[1], "d", 1));
   int status = 0;
   ASSERT_EQ(holder, waitpid(holder, &status, 0));
@@ -279,7 +279,7 @@ TEST(StoreCompact, WaitsForNobodyAndIsSeenByEverybody) {
     const pid_t opener = fork();
     if (opener == 0) {
       for (uint32_t i = 0; i < 25; ++i) {
-        auto own = open_lmdb_store(w.dir.file("s"), {}, {});
+        auto own = Store::open(w.dir.file("s"), {}, {});
         if (!own.is_ok()) {
           std::fprintf(stderr, "%s\n", own.status().message().c_str());
           _exit(1);
@@ -295,7 +295,7 @@ TEST(StoreCompact, WaitsForNobodyAndIsSeenByEverybody) {
   }
   int n_compacted = 0;
   for (size_t left = openers.size(); left > 0;) {
-    const Status compacted = compact_lmdb_store(w.dir.file("s"), &before, &after);
+    const Status compacted = compact_store(w.dir.file("s"), &before, &after);
     n_compacted += compacted.is_ok();
     EXPECT_TRUE(compacted.is_ok() || compacted.code() == BLEND_E_BUSY) << compacted.message();
     usleep(1000);  // or nobody else ever gets in
@@ -304,7 +304,7 @@ TEST(StoreCompact, WaitsForNobodyAndIsSeenByEverybody) {
       --left;
     }
   }
-  EXPECT_OK(compact_lmdb_store(w.dir.file("s"), &before, &after));
+  EXPECT_OK(compact_store(w.dir.file("s"), &before, &after));
   w.store = open_store(w.dir.file("s"));
   for (uint32_t i = 0; i < 12; ++i) EXPECT_OK(compare(*w.store, *chunk(i)));
   for (uint32_t p = 0; p < 2; ++p) EXPECT_OK(compare(*w.store, *make_record(1000 + p)));

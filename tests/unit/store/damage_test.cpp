@@ -70,7 +70,7 @@ struct Sample {
   // records came back right. Wrong bytes fail the test.
   size_t use(const std::string& where) {
     size_t right = 0;
-    auto store = open_lmdb_store(dir.path(), {}, {});
+    auto store = Store::open(dir.path(), {}, {});
     if (!store.is_ok()) {
       EXPECT_FALSE(store.status().message().empty());
       return 0;
@@ -300,7 +300,7 @@ TEST(StoreDamage, TruncatedDataFileIsRefused) {
   for (const size_t keep : {size_t{1}, size_t{100}, size_t{4096}, size_t{8191}, size_t{8192},
                             size_t{20000}, size / 4, size / 2}) {
     spill(sample.data(), sample.bytes.substr(0, keep));
-    const auto store = open_lmdb_store(sample.dir.path(), {}, {});
+    const auto store = Store::open(sample.dir.path(), {}, {});
     ASSERT_FALSE(store.is_ok()) << keep;
     EXPECT_TRUE(store.status().code() == BLEND_E_CORRUPT || store.status().code() == BLEND_E_FORMAT)
         << keep << ": " << store.status().message();
@@ -342,7 +342,7 @@ TEST(StoreDamage, CutToNothingOrWrittenOverWhileOpenIsAnErrorNotASignal) {
     EXPECT_CODE(BLEND_E_CORRUPT, store->remove(sample.records[1]->meta.id));
     StoreOptions larger;
     larger.quota_bytes = 64ull << 30;  // wants a larger map
-    const auto second = open_lmdb_store(sample.dir.path(), larger, {});
+    const auto second = Store::open(sample.dir.path(), larger, {});
     EXPECT_FALSE(second.is_ok());
   }
 }
@@ -380,7 +380,7 @@ TEST(StoreDamage, KeysOutOfOrderBetweenPagesAreRefused) {
     last[pf::kNodeHeaderBytes] = std::byte{0xff};
     last[pf::kNodeHeaderBytes + 1] = std::byte{0xff};
     spill(dir.file("data.mdb"), bad);
-    const auto store = open_lmdb_store(dir.path(), {}, {});
+    const auto store = Store::open(dir.path(), {}, {});
     if (store.is_ok()) continue;  // the last page of a tree, or one that is free
     EXPECT_EQ(BLEND_E_CORRUPT, store.status().code());
     n_changed += store.status().message().find("other pages'") != std::string::npos;
@@ -404,7 +404,7 @@ TEST(StoreDamage, PagesFreedByNoTransactionAreRefused) {
     std::string bad = bytes;
     std::memcpy(bad.data() + key, &by, sizeof by);
     spill(sample.dir.file("data.mdb"), bad);
-    EXPECT_CODE(BLEND_E_CORRUPT, open_lmdb_store(sample.dir.path(), {}, {}).status());
+    EXPECT_CODE(BLEND_E_CORRUPT, Store::open(sample.dir.path(), {}, {}).status());
   }
   spill(sample.dir.file("data.mdb"), bytes);
   EXPECT_OK(compare(*open_store(sample.dir.path()), *sample.records[1]));
@@ -454,10 +454,10 @@ TEST(StoreDamage, ForeignFilesAreRefused) {
   TempDir dir;
   std::string text(20000, 'x');
   spill(dir.file("data.mdb"), text);
-  EXPECT_CODE(BLEND_E_FORMAT, open_lmdb_store(dir.path(), {}, {}).status());
+  EXPECT_CODE(BLEND_E_FORMAT, Store::open(dir.path(), {}, {}).status());
   EXPECT_EQ(text, slurp(dir.file("data.mdb")));  // and left alone
   spill(dir.file("data.mdb"), "short");
-  EXPECT_CODE(BLEND_E_FORMAT, open_lmdb_store(dir.path(), {}, {}).status());
+  EXPECT_CODE(BLEND_E_FORMAT, Store::open(dir.path(), {}, {}).status());
 }
 
 void put_info(const std::string& path, std::string key, std::string value) {
@@ -480,9 +480,9 @@ TEST(StoreDamage, AnotherProgramsLmdbFileIsRefused) {
       ASSERT_EQ(0, mdb_put(txn, dbi, &k, &k, 0));
     }
   });
-  EXPECT_CODE(BLEND_E_FORMAT, open_lmdb_store(dir.path(), {}, {}).status());
+  EXPECT_CODE(BLEND_E_FORMAT, Store::open(dir.path(), {}, {}).status());
   put_info(dir.path(), "format", "something else of theirs");
-  EXPECT_CODE(BLEND_E_FORMAT, open_lmdb_store(dir.path(), {}, {}).status());
+  EXPECT_CODE(BLEND_E_FORMAT, Store::open(dir.path(), {}, {}).status());
 }
 
 TEST(StoreDamage, EmptyLmdbFileBecomesAStore) {
@@ -491,11 +491,11 @@ TEST(StoreDamage, EmptyLmdbFileBecomesAStore) {
   with_lmdb(dir.path(), [](MDB_txn*) {});
   StoreOptions no_create;
   no_create.create = false;
-  EXPECT_CODE(BLEND_E_NOT_FOUND, open_lmdb_store(dir.path(), no_create, {}).status());
+  EXPECT_CODE(BLEND_E_NOT_FOUND, Store::open(dir.path(), no_create, {}).status());
   EXPECT_OK(open_store(dir.path())->put(*make_record(1)));
   TempDir empty;
   spill(empty.file("data.mdb"), "");
-  EXPECT_CODE(BLEND_E_NOT_FOUND, open_lmdb_store(empty.path(), no_create, {}).status());
+  EXPECT_CODE(BLEND_E_NOT_FOUND, Store::open(empty.path(), no_create, {}).status());
   EXPECT_OK(open_store(empty.path())->put(*make_record(1)));
 }
 
@@ -506,12 +506,12 @@ TEST(StoreDamage, AnotherFormatVersionIsAMismatch) {
   EXPECT_EQ(format[8], 3);  // the version
   format[8] = 4;
   put_info(dir.path(), "format", format);
-  EXPECT_CODE(BLEND_E_CORRUPT, open_lmdb_store(dir.path(), {}, {}).status());
+  EXPECT_CODE(BLEND_E_CORRUPT, Store::open(dir.path(), {}, {}).status());
   ByteWriter sealed;
   sealed.bytes(format.data(), format.size() - 8);
   sealed.put<uint64_t>(checksum64(format.data(), format.size() - 8));
   put_info(dir.path(), "format", sealed.view());
-  const Status s = open_lmdb_store(dir.path(), {}, {}).status();
+  const Status s = Store::open(dir.path(), {}, {}).status();
   EXPECT_EQ(BLEND_E_MISMATCH, s.code());
   EXPECT_NE(std::string::npos, s.message().find("version 4")) << s.message();
 }
@@ -689,7 +689,7 @@ TEST(StoreDamage, AFullFileSystemIsFullFromTheFirstPageOn) {
       if (posix_fallocate(filler, 0, left) != 0) _exit(78);
       const std::string path = dir.file("store-" + std::to_string(room));
       {
-        auto store = open_lmdb_store(path, {}, {});
+        auto store = Store::open(path, {}, {});
         const Status put = store.is_ok() ? (*store)->put(*make_record(1)) : store.status();
         if (!put.is_ok() && put.code() != BLEND_E_FULL) {
           fprintf(stderr, "%d: %s\n", put.code(), put.message().c_str());
@@ -721,7 +721,7 @@ TEST(StoreDamage, FullDiskIsFullAndLosesNothing) {
       const auto now = std::filesystem::file_size(dir.file("data.mdb"));
       const struct rlimit limit { now + room, RLIM_INFINITY };
       setrlimit(RLIMIT_FSIZE, &limit);
-      auto store = open_lmdb_store(dir.path(), {}, {});
+      auto store = Store::open(dir.path(), {}, {});
       if (!store.is_ok()) _exit(10);
       if ((*store)->put(*b).code() != BLEND_E_FULL) _exit(11);
       if ((*store)->put_async(b).code() != BLEND_OK) _exit(12);

@@ -527,7 +527,7 @@ TEST(StoreEvict, ADeadReaderIsClearedByTheNextPut) {
   ASSERT_EQ(0, pipe(ready));
   const pid_t child = fork();
   if (child == 0) {
-    auto own = open_lmdb_store(s.dir.path(), s.options, {});
+    auto own = Store::open(s.dir.path(), s.options, {});
     if (!own.is_ok()) _exit(1);
     auto snapshot = (*own)->snapshot();
     if (!snapshot.is_ok() || write(ready[1], "r", 1) != 1) _exit(2);
@@ -552,7 +552,7 @@ TEST(StoreEvict, SeveralProcessesAndThreadsKeepOneQuota) {
   for (uint32_t p = 0; p < 3; ++p) {
     const pid_t child = fork();
     if (child == 0) {
-      auto own = open_lmdb_store(s.dir.path(), s.options, {});
+      auto own = Store::open(s.dir.path(), s.options, {});
       if (!own.is_ok()) _exit(1);
       std::atomic<int> failed{0};
       std::thread reader([&] {

@@ -46,7 +46,7 @@ TEST(StoreFiles, AreTheOwnersAloneWhateverTheUmask) {
     EXPECT_EQ(0600u, mode_of(dir.file(name))) << name;
   }
   uint64_t before = 0, after = 0;
-  EXPECT_OK(compact_lmdb_store(path, &before, &after));
+  EXPECT_OK(compact_store(path, &before, &after));
   EXPECT_EQ(0600u, mode_of(path + "/data.mdb"));
 }
 
@@ -61,7 +61,7 @@ TEST(StoreFiles, AGroupMayShareThemIfAsked) {
   EXPECT_OK(store->copy_to(dir.file("copy")));
   store.reset();
   uint64_t before = 0, after = 0;
-  EXPECT_OK(compact_lmdb_store(path, &before, &after));
+  EXPECT_OK(compact_store(path, &before, &after));
   for (const std::string& d : {path, dir.file("copy")}) {
     EXPECT_EQ(0770u, mode_of(d));
     EXPECT_EQ(0660u, mode_of(d + "/data.mdb"));
@@ -83,7 +83,7 @@ TEST(StoreFiles, NoLinkIsFollowedInside) {
     const std::string path = dir.file(std::string("store-") + name);
     fs::create_directory(path);
     fs::create_symlink(victim, path + "/" + name);
-    const Status s = open_lmdb_store(path, {}, {}).status();
+    const Status s = Store::open(path, {}, {}).status();
     EXPECT_EQ(BLEND_E_FORMAT, s.code()) << name;
     EXPECT_NE(std::string::npos, s.message().find("symbolic link")) << s.message();
     EXPECT_EQ(before, fs::last_write_time(victim)) << name;
@@ -91,7 +91,7 @@ TEST(StoreFiles, NoLinkIsFollowedInside) {
   // A link that leads nowhere makes nothing there.
   fs::create_directory(dir.file("dangling"));
   fs::create_symlink(dir.file("planted"), dir.file("dangling/data.mdb"));
-  EXPECT_CODE(BLEND_E_FORMAT, open_lmdb_store(dir.file("dangling"), {}, {}).status());
+  EXPECT_CODE(BLEND_E_FORMAT, Store::open(dir.file("dangling"), {}, {}).status());
   EXPECT_FALSE(fs::exists(dir.file("planted")));
   // The directory itself may be one.
   fs::create_directory_symlink(dir.file("real"), dir.file("link"));
@@ -158,7 +158,7 @@ TEST(StoreFiles, AReaderThatMayNotRegisterIsToldWhy) {
   chmod(dir.file("lock.mdb").c_str(), 0400);
   StoreOptions options;
   options.read_only = true;
-  const Status s = open_lmdb_store(dir.path(), options, {}).status();
+  const Status s = Store::open(dir.path(), options, {}).status();
   EXPECT_EQ(BLEND_E_IO, s.code());
   EXPECT_NE(std::string::npos, s.message().find("lock.mdb")) << s.message();
 }

@@ -226,7 +226,7 @@ TEST(GoldenStore, TruncatedForeignAndOlderOnesAreRefusedAndLeftAlone) {
     unpack(name, dir);
     std::ifstream before(dir.file("data.mdb"), std::ios::binary);
     const std::string was{std::istreambuf_iterator<char>(before), {}};
-    const Status s = open_lmdb_store(dir.path(), {}, {}).status();
+    const Status s = Store::open(dir.path(), {}, {}).status();
     EXPECT_EQ(code, s.code()) << name << ": " << s.message();
     EXPECT_NE(std::string::npos, s.message().find(text)) << s.message();
     std::ifstream after(dir.file("data.mdb"), std::ios::binary);

@@ -228,7 +228,7 @@ TEST(StoreRam, RowsThatADeviceReadsAreHandedOnWhereTheyLie) {
         delete[] at;
       });
     };
-    auto store = take(open_lmdb_store(dir.path(), options, {}));
+    auto store = take(Store::open(dir.path(), options, {}));
     const auto want = chunk(1);
     if (put_here) {
       EXPECT_OK(store->put_async(want));

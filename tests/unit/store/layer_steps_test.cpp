@@ -4,7 +4,8 @@
 #include <random>
 
 #include "store/lmdb/manifest.h"
-#include "store/remote/tiered_store.h"
+#include "store/remote/options.h"
+#include "store/store.h"
 #include "store/transfer.h"
 #include "support/temp_dir.h"
 #include "unit/store/codec_testing.h"
@@ -143,7 +144,7 @@ TEST(LayerSteps, ReachTheStoreBelowARemoteTier) {
   RemoteOptions remote;
   remote.url = take(parse_remote_url("redis://127.0.0.1:1"));
   remote.timeout_ms = 50;
-  const auto store = take(open_tiered_store(dir.file("store"), with_rans(), remote, {}));
+  const auto store = take(Store::open(dir.file("store"), with_rans(), remote, {}));
   const auto record = alike_record(9);
   EXPECT_OK(store->set_layer_steps(record->meta.fingerprint, kSteps));
   EXPECT_OK(store->put(*record));

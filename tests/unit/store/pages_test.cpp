@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "fault/other_machine.h"
-#include "store/lmdb/lmdb_store.h"
+#include "store/lmdb/writer.h"
 #include "store/store.h"
 #include "store/transfer.h"
 #include "support/temp_dir.h"
@@ -56,7 +56,7 @@ void put_all(Store& store, uint32_t seed) {
 void expect_all(const std::string& path, uint32_t seed) {
   for (const ReadMode mode : {ReadMode::uring, ReadMode::threads, ReadMode::mapped}) {
     SCOPED_TRACE(read_mode_name(mode));
-    auto store = open_lmdb_store(path, small(mode), {});
+    auto store = Store::open(path, small(mode), {});
     if (mode != ReadMode::mapped && store.status().code() == BLEND_E_UNSUPPORTED) continue;
     ASSERT_TRUE(store.is_ok()) << store.status().message();
     const auto snapshot = take((*store)->snapshot());
@@ -93,7 +93,7 @@ TEST_P(StorePages, AStoreWorksOnPagesOfAnySize) {
     put_all(*store, 1);
   }
   uint64_t before = 0, after = 0;
-  EXPECT_OK(compact_lmdb_store(dir.path(), &before, &after));
+  EXPECT_OK(compact_store(dir.path(), &before, &after));
   EXPECT_LT(after, before);
   expect_all(dir.path(), 1);
 }
@@ -129,7 +129,7 @@ TEST_P(StorePages, AStoreOfLargerPagesIsRefusedAndGoesOverAsAFile) {
     }
     {
       const OtherMachine machine(GetParam());
-      const Status refused = open_lmdb_store(store, small(), {}).status();
+      const Status refused = Store::open(store, small(), {}).status();
       EXPECT_EQ(refused.code(), BLEND_E_UNSUPPORTED);
       EXPECT_NE(refused.message().find("export"), std::string::npos) << refused.message();
       Transfer done;

@@ -207,7 +207,7 @@ TEST(StorePut, PlacedValuesOfEveryLengthAreReadAndFreed) {
   }
   for (const ReadMode mode : {ReadMode::best, ReadMode::threads, ReadMode::mapped}) {
     options.read_mode = mode;
-    auto other = open_lmdb_store(dir.path(), options, {});
+    auto other = Store::open(dir.path(), options, {});
     if (other.status().code() == BLEND_E_UNSUPPORTED) continue;  // no O_DIRECT on this file system
     for (const auto& r : records) EXPECT_OK(compare(**other, *r));
   }

@@ -354,7 +354,7 @@ TEST(StoreFork, EveryCallInTheChildIsRefusedAndTheParentGoesOn) {
               source->prefetch(0);
               if (source->read_layer(0, out.data()).code() != BLEND_E_FORKED) return 10;
               // Opened again it works, beside the inherited one.
-              auto own = open_lmdb_store(dir.path(), in_child_options(), {});
+              auto own = Store::open(dir.path(), in_child_options(), {});
               if (!own.is_ok() || !compare(**own, *a).is_ok()) return 11;
               if (!(*own)->put(*make_record(3)).is_ok()) return 12;
               source.reset();
@@ -379,7 +379,7 @@ TEST(StoreProcesses, AReaderFollowsTheWriterOfAnotherProcess) {
   const pid_t child = fork();
   if (child == 0) {
     // Its quota, and so its map, is far larger than the reader's.
-    auto store = open_lmdb_store(dir.path(), {}, {});
+    auto store = Store::open(dir.path(), {}, {});
     if (!store.is_ok()) _exit(1);
     char go = 0;
     if (read(ready[0], &go, 1) != 1) _exit(2);
@@ -443,7 +443,7 @@ TEST(StoreProcesses, EqualNumbersInTwoNamespacesAreToldApartOrRefused) {
     return compare(*store, *make_record(1)).is_ok();
   };
   const int alone = result_of(start_as_process_one([&] {
-    auto store = open_lmdb_store(dir.path(), {}, {});
+    auto store = Store::open(dir.path(), {}, {});
     return store.is_ok() && reads(*store) ? 0 : 1;
   }));
   if (alone == -1) GTEST_SKIP() << "no PID namespace can be made here";
@@ -453,7 +453,7 @@ TEST(StoreProcesses, EqualNumbersInTwoNamespacesAreToldApartOrRefused) {
   ASSERT_EQ(0, pipe(opened) | pipe(tried));
   const pid_t holder = start_as_process_one([&] {
     char go = 0;
-    auto store = open_lmdb_store(dir.path(), {}, {});
+    auto store = Store::open(dir.path(), {}, {});
     if (!store.is_ok() || write(opened[1], "o", 1) != 1 || read(tried[0], &go, 1) != 1) return 1;
     return reads(*store) ? 0 : 2;
   });
@@ -461,7 +461,7 @@ TEST(StoreProcesses, EqualNumbersInTwoNamespacesAreToldApartOrRefused) {
   ASSERT_EQ(1, read(opened[0], &ready, 1));
   EXPECT_EQ(0, result_of(start_as_process_one([&] {
               const auto begin = std::chrono::steady_clock::now();
-              const Status second = open_lmdb_store(dir.path(), {}, {}).status();
+              const Status second = Store::open(dir.path(), {}, {}).status();
               if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(5)) return 3;
               if (second.code() != BLEND_E_BUSY) return 4;
               return second.message().find("PID namespace") != std::string::npos ? 0 : 5;
@@ -476,7 +476,7 @@ TEST(StoreProcesses, TwoWritersTakeTurns) {
   auto store = open_store(dir.path());
   const pid_t child = fork();
   if (child == 0) {
-    auto own = open_lmdb_store(dir.path(), {}, {});
+    auto own = Store::open(dir.path(), {}, {});
     if (!own.is_ok()) _exit(1);
     for (uint32_t i = 0; i < 40; ++i) {
       if (!(*own)->put(*make_record(i)).is_ok()) _exit(2);
@@ -505,7 +505,7 @@ TEST(StoreProcesses, ClosingOneOfTwoObjectsKeepsTheLocksOfTheOther) {
   open_store(dir.path()).reset();
   auto snapshot = take(one->snapshot());
   EXPECT_EQ(0, in_child([&] {
-              auto own = open_lmdb_store(dir.path(), {}, {});
+              auto own = Store::open(dir.path(), {}, {});
               if (!own.is_ok() || !(*own)->remove(a->meta.id).is_ok()) return 1;
               for (uint32_t i = 10; i < 20; ++i) {
                 if (!(*own)->put(*make_record(i, {2, 500, 256, DType::f16})).is_ok()) return 2;
@@ -524,7 +524,7 @@ TEST(StoreProcesses, ADeadReaderDoesNotHoldPages) {
   auto store = open_store(dir.path(), options);
   EXPECT_OK(store->put(*make_record(1)));
   EXPECT_EQ(0, in_child([&] {
-              auto own = open_lmdb_store(dir.path(), options, {});
+              auto own = Store::open(dir.path(), options, {});
               if (!own.is_ok()) return 1;
               auto snapshot = (*own)->snapshot();
               _exit(snapshot.is_ok() ? 0 : 2);  // holding it

@@ -30,7 +30,7 @@ class StoreRead : public testing::TestWithParam<ReadMode> {
  protected:
   // Null, and the test skipped, where this machine does not have it.
   std::shared_ptr<Store> open(const std::string& path) {
-    auto store = open_lmdb_store(path, with(GetParam()), {});
+    auto store = Store::open(path, with(GetParam()), {});
     if (store.is_ok()) return *store;
     EXPECT_EQ(BLEND_E_UNSUPPORTED, store.status().code()) << store.status().message();
     return nullptr;
@@ -162,7 +162,7 @@ TEST_P(StoreRead, MemoryServesWhatTheDiskGave) {
   TempDir dir;
   StoreOptions options = with(GetParam());
   options.ram_bytes = 8 << 20;
-  auto opened = open_lmdb_store(dir.path(), options, {});
+  auto opened = Store::open(dir.path(), options, {});
   if (!opened.is_ok()) GTEST_SKIP() << opened.status().message();
   const auto store = *opened;
   for (const Codec codec : {Codec::none, Codec::zstd, Codec::int8}) {
@@ -276,7 +276,7 @@ TEST(StoreReadForbidden, WithoutIoUringThreadsRead) {
   TempDir dir;
   const auto r = make_record(1, {3, 300, 512, DType::f16});
   EXPECT_OK(open_store(dir.path())->put(*r));
-  const bool threads_work = open_lmdb_store(dir.path(), with(ReadMode::threads), {}).is_ok();
+  const bool threads_work = Store::open(dir.path(), with(ReadMode::threads), {}).is_ok();
   const pid_t child = fork();
   ASSERT_NE(-1, child);
   if (child == 0) {
@@ -291,10 +291,10 @@ TEST(StoreReadForbidden, WithoutIoUringThreadsRead) {
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
       _exit(42);
     }
-    const auto forced = open_lmdb_store(dir.path(), with(ReadMode::uring), {});
+    const auto forced = Store::open(dir.path(), with(ReadMode::uring), {});
     if (forced.is_ok() || forced.status().code() != BLEND_E_UNSUPPORTED) _exit(10);
     if (forced.status().message().find("io_uring") == std::string::npos) _exit(11);
-    auto store = open_lmdb_store(dir.path(), with(ReadMode::best), {});
+    auto store = Store::open(dir.path(), with(ReadMode::best), {});
     if (!store.is_ok()) _exit(12);
     const ReadMode want = threads_work ? ReadMode::threads : ReadMode::mapped;
     if ((*store)->stat()->read_mode != want) _exit(13);

@@ -360,7 +360,7 @@ TEST(Store, OpenedAndClosedByManyThreadsAtOnce) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < 25; ++i) {
-        auto store = open_lmdb_store(dir.path(), {}, {});
+        auto store = Store::open(dir.path(), {}, {});
         ASSERT_TRUE(store.is_ok()) << store.status().message();
         EXPECT_OK(compare(**store, *a));
       }
@@ -402,9 +402,9 @@ TEST(Store, ReadOnlyRefusesWritesAndNeverCreates) {
   TempDir dir;
   StoreOptions read_only;
   read_only.read_only = true;
-  EXPECT_CODE(BLEND_E_NOT_FOUND, open_lmdb_store(dir.file("none"), read_only, {}).status());
+  EXPECT_CODE(BLEND_E_NOT_FOUND, Store::open(dir.file("none"), read_only, {}).status());
   EXPECT_FALSE(std::filesystem::exists(dir.file("none")));
-  EXPECT_CODE(BLEND_E_NOT_FOUND, open_lmdb_store(dir.path(), read_only, {}).status());
+  EXPECT_CODE(BLEND_E_NOT_FOUND, Store::open(dir.path(), read_only, {}).status());
   EXPECT_FALSE(std::filesystem::exists(dir.file("data.mdb")));
 
   const auto a = make_record(1);
@@ -428,21 +428,21 @@ TEST(Store, PathsThatCannotBeStores) {
   TempDir dir;
   StoreOptions no_create;
   no_create.create = false;
-  EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, open_lmdb_store("", {}, {}).status());
-  EXPECT_CODE(BLEND_E_NOT_FOUND, open_lmdb_store(dir.file("none"), no_create, {}).status());
+  EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, Store::open("", {}, {}).status());
+  EXPECT_CODE(BLEND_E_NOT_FOUND, Store::open(dir.file("none"), no_create, {}).status());
   std::ofstream(dir.file("file")) << "text";
-  EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, open_lmdb_store(dir.file("file"), {}, {}).status());
-  EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, open_lmdb_store(dir.file("file/below"), {}, {}).status());
+  EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, Store::open(dir.file("file"), {}, {}).status());
+  EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, Store::open(dir.file("file/below"), {}, {}).status());
   StoreOptions no_quota;
   no_quota.quota_bytes = 0;
-  EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, open_lmdb_store(dir.path(), no_quota, {}).status());
+  EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, Store::open(dir.path(), no_quota, {}).status());
   std::filesystem::create_directories(dir.file("odd/data.mdb"));
-  EXPECT_CODE(BLEND_E_FORMAT, open_lmdb_store(dir.file("odd"), {}, {}).status());
+  EXPECT_CODE(BLEND_E_FORMAT, Store::open(dir.file("odd"), {}, {}).status());
   // Missing parents are made.
   auto deep = open_store(dir.file("a//b/./c/"));
   EXPECT_OK(deep->put(*make_record(1)));
   EXPECT_TRUE(std::filesystem::exists(dir.file("a/b/c/data.mdb")));
-  EXPECT_OK(open_lmdb_store(dir.file("a/b/c"), no_create, {}).status());
+  EXPECT_OK(Store::open(dir.file("a/b/c"), no_create, {}).status());
 }
 
 TEST(Store, NoPermissionIsIo) {
@@ -450,15 +450,15 @@ TEST(Store, NoPermissionIsIo) {
   TempDir dir;
   std::filesystem::create_directory(dir.file("locked"));
   chmod(dir.file("locked").c_str(), 0555);
-  EXPECT_CODE(BLEND_E_IO, open_lmdb_store(dir.file("locked"), {}, {}).status());
-  EXPECT_CODE(BLEND_E_IO, open_lmdb_store(dir.file("locked/below"), {}, {}).status());
+  EXPECT_CODE(BLEND_E_IO, Store::open(dir.file("locked"), {}, {}).status());
+  EXPECT_CODE(BLEND_E_IO, Store::open(dir.file("locked/below"), {}, {}).status());
 }
 
 TEST(Store, UnlimitedQuotaOpens) {
   TempDir dir;
   StoreOptions options;
   options.quota_bytes = UINT64_MAX;
-  auto store = open_lmdb_store(dir.path(), options, {});
+  auto store = Store::open(dir.path(), options, {});
   // A machine that limits address space may refuse; it must say so and not crash.
   if (!store.is_ok()) {
     EXPECT_CODE(BLEND_E_OUT_OF_MEMORY, store.status());

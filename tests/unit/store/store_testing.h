@@ -110,7 +110,7 @@ T take(Result<T> result) {
 
 inline std::shared_ptr<Store> open_store(const std::string& path, StoreOptions options = {},
                                          EventSink events = {}) {
-  auto store = open_lmdb_store(path, options, std::move(events));
+  auto store = Store::open(path, options, std::move(events));
   EXPECT_TRUE(store.is_ok()) << store.status().message();
   return store.is_ok() ? store.value() : nullptr;
 }

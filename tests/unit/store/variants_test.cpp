@@ -331,7 +331,7 @@ TEST(StoreVariants, TwoProcessesKeepOneBound) {
   for (uint32_t p = 0; p < 2; ++p) {
     const pid_t child = fork();
     if (child == 0) {
-      auto own = open_lmdb_store(w.dir.path(), w.options, {});
+      auto own = Store::open(w.dir.path(), w.options, {});
       if (!own.is_ok()) _exit(1);
       for (uint32_t i = 1; i <= 40; ++i) {
         const auto record = record_of(1, 2 * i + p);
@@ -371,7 +371,7 @@ class EnlargedByAnother {
     if (read(begin_[0], &byte, 1) != 1) _exit(1);
     StoreOptions large;
     large.quota_bytes = 1 << 30;
-    auto other = open_lmdb_store(path, large, {});
+    auto other = Store::open(path, large, {});
     if (!other.is_ok()) _exit(2);
     for (uint32_t i = 0; i < 12; ++i) {
       if (!(*other)->put(*make_record(100 + i, {4, 1024, 512, DType::f16})).is_ok()) _exit(3);

@@ -8,7 +8,8 @@
 #include <random>
 #include <thread>
 
-#include "store/remote/tiered_store.h"
+#include "store/remote/options.h"
+#include "store/store.h"
 #include "support/cutting_proxy.h"
 #include "support/redis_server.h"
 #include "unit/store/store_testing.h"
@@ -40,7 +41,7 @@ RemoteOptions options_of(const std::string& url) {
 class Reader {
  public:
   explicit Reader(const RemoteOptions& remote)
-      : store_(take(open_tiered_store(directory_.path() + "/s", {}, remote, {}))) {}
+      : store_(take(Store::open(directory_.path() + "/s", {}, remote, {}))) {}
 
   // OK or a miss; wrong bytes fail the test.
   bool read(const ChunkRecord& record) {

@@ -13,8 +13,9 @@
 #include <set>
 #include <thread>
 
+#include "store/remote/options.h"
 #include "store/remote/redis.h"
-#include "store/remote/tiered_store.h"
+#include "store/store.h"
 #include "support/certificates.h"
 #include "support/redis_server.h"
 #include "support/scripted_server.h"
@@ -419,8 +420,7 @@ TEST(RemoteHostile, ANameThatIsNotResolvedKeepsNobody) {
   {
     TempDir directory;
     RemoteOptions options = options_of("redis://cache.hangs:6379");
-    std::shared_ptr<Store> store =
-        take(open_tiered_store(directory.path() + "/s", {}, options, {}));
+    std::shared_ptr<Store> store = take(Store::open(directory.path() + "/s", {}, options, {}));
     for (uint32_t seed = 0; seed < 5; ++seed) {
       EXPECT_CODE(BLEND_E_NOT_FOUND, compare(*store, *make_record(seed, kShape)));
       EXPECT_OK(store->put(*make_record(seed, kShape)));

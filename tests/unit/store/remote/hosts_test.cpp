@@ -12,7 +12,8 @@
 #include <fstream>
 #include <random>
 
-#include "store/remote/tiered_store.h"
+#include "store/remote/options.h"
+#include "store/store.h"
 #include "support/redis_server.h"
 #include "unit/store/store_testing.h"
 
@@ -58,7 +59,7 @@ Account live(uint32_t host, const std::string& url, double seconds) {
   remote.segment_bytes = 64 << 10;
   remote.timeout_ms = 300000;  // nothing is broken here, whatever else the machine does
   remote.n_connections = 2;
-  auto opened = open_tiered_store(directory.path() + "/s", {}, remote, {});
+  auto opened = Store::open(directory.path() + "/s", {}, remote, {});
   if (!opened.is_ok()) {
     account.n_wrong = 1;
     return account;

@@ -8,7 +8,8 @@
 #include <mutex>
 #include <thread>
 
-#include "store/remote/tiered_store.h"
+#include "store/remote/options.h"
+#include "store/store.h"
 #include "support/certificates.h"
 #include "support/cutting_proxy.h"
 #include "support/redis_server.h"
@@ -32,7 +33,7 @@ RemoteOptions remote_of(const std::string& url) {
 
 std::shared_ptr<Store> open(const TempDir& directory, const RemoteOptions& remote,
                             const StoreOptions& options = {}) {
-  return take(open_tiered_store(directory.path() + "/store", options, remote, {}));
+  return take(Store::open(directory.path() + "/store", options, remote, {}));
 }
 
 bool eventually(const std::function<bool()>& so) {

@@ -11,7 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "store/remote/tiered_store.h"
+#include "store/remote/options.h"
+#include "store/store.h"
 #include "support/temp_dir.h"
 #include "unit/store/store_testing.h"
 
@@ -89,7 +90,7 @@ TEST(RemoteSecrets, NothingOfThemIsLeftInMemory) {
     remote.password = secret_of('p');
     remote.seal_key = secret_of('s');
     EXPECT_GE(count_in_memory('p'), 1u) << "this test would find nothing";
-    const auto store = take(open_tiered_store(dir.file("store"), {}, remote, {}));
+    const auto store = take(Store::open(dir.file("store"), {}, remote, {}));
     EXPECT_CODE(BLEND_E_NOT_FOUND, compare(*store, *make_record(1)));
     EXPECT_CODE(BLEND_E_IO, store->remote()->check());
   }

@@ -8,7 +8,8 @@
 #include <mutex>
 #include <thread>
 
-#include "store/remote/tiered_store.h"
+#include "store/remote/options.h"
+#include "store/store.h"
 #include "support/certificates.h"
 #include "support/redis_server.h"
 #include "unit/store/store_testing.h"
@@ -32,11 +33,11 @@ RemoteOptions remote_of(const std::string& url) {
 // A host: a store of its own below the remote tier that all share.
 struct Host {
   explicit Host(const RemoteOptions& remote, StoreOptions options = {}) {
-    auto opened = open_tiered_store(directory.path() + "/store", options, remote,
-                                    [this](int32_t code, const std::string& message) {
-                                      const std::lock_guard lock(mutex);
-                                      events.emplace_back(code, message);
-                                    });
+    auto opened = Store::open(directory.path() + "/store", options, remote,
+                              [this](int32_t code, const std::string& message) {
+                                const std::lock_guard lock(mutex);
+                                events.emplace_back(code, message);
+                              });
     EXPECT_TRUE(opened.is_ok()) << opened.status().message();
     if (opened.is_ok()) store = std::move(opened.value());
   }
@@ -364,7 +365,7 @@ TEST(RemoteStore, OperatorsPushPullVerifyAndRemove) {
     const auto record = make_record(6, kShape);
     put_and_flush(a, *record);
     const Sha256 id = record->meta.id;
-    RemoteShelf& shelf = *a.store->remote();
+    RemoteAdmin& shelf = *a.store->remote();
     EXPECT_OK(shelf.check());
     const auto problem = [](const std::string& key, const Status& why) {
       ADD_FAILURE() << key << ": " << why.message();
@@ -577,7 +578,7 @@ TEST(RemoteTls, ClientsAndServersKnowEachOther) {
   RemoteOptions missing = remote;
   missing.ca_file = "/nowhere.pem";
   TempDir directory;
-  const auto opened = open_tiered_store(directory.path() + "/s", {}, missing, {});
+  const auto opened = Store::open(directory.path() + "/s", {}, missing, {});
   EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, opened.status());
   EXPECT_NE(std::string::npos, opened.status().message().find("/nowhere.pem"));
 }

@@ -6,7 +6,8 @@
 #include <chrono>
 #include <mutex>
 
-#include "store/remote/tiered_store.h"
+#include "store/remote/options.h"
+#include "store/store.h"
 #include "support/slow_redis.h"
 #include "support/temp_dir.h"
 #include "unit/store/store_testing.h"
@@ -32,11 +33,11 @@ RemoteOptions remote_of(const SlowRedis& server) {
 
 struct Host {
   explicit Host(const RemoteOptions& remote) {
-    store = take(open_tiered_store(directory.path() + "/store", {}, remote,
-                                   [this](int32_t code, const std::string& message) {
-                                     const std::lock_guard lock(mutex);
-                                     events.emplace_back(code, message);
-                                   }));
+    store = take(Store::open(directory.path() + "/store", {}, remote,
+                             [this](int32_t code, const std::string& message) {
+                               const std::lock_guard lock(mutex);
+                               events.emplace_back(code, message);
+                             }));
   }
   std::string told(int32_t code) {
     const std::lock_guard lock(mutex);

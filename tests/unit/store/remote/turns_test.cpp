@@ -73,7 +73,7 @@ class GatedEngine final : public RemoteEngine {
 
 TEST(RemoteTurns, TheFirstLayersOfAllChunksComeBeforeTheSecondOfAny) {
   TempDir directory;
-  const auto store = take(open_lmdb_store(directory.path() + "/s", {}, {}));
+  const auto store = take(Store::open(directory.path() + "/s", {}, {}));
   RemoteOptions options;
   options.segment_bytes = 64 << 10;
   options.n_connections = 1;

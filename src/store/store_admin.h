@@ -1,5 +1,5 @@
-// StoreUpkeep: administration of a persistent store, and the figures of `blend store`. No fuse
-// needs any of it.
+// StoreAdmin: administration of a persistent store and of its remote tier, and the figures of
+// `blend store`. No fuse needs any of it.
 #pragma once
 
 #include <array>
@@ -67,10 +67,12 @@ struct StoreStat {
   RemoteStat remote;
 };
 
+class RemoteAdmin;
+
 // Thread-safe. Every call first checks for fork (BLEND_E_FORKED).
-class StoreUpkeep {
+class StoreAdmin {
  public:
-  virtual ~StoreUpkeep() = default;
+  virtual ~StoreAdmin() = default;
 
   // ---- Background puts (ChunkStore::put_async())
 
@@ -142,10 +144,41 @@ class StoreUpkeep {
   // meanwhile. INVALID_ARGUMENT, IO, FULL.
   virtual Status copy_to(const std::string& path) = 0;
 
+  // The tier above the disk; null: there is none.
+  virtual RemoteAdmin* remote() = 0;
+
  private:
   virtual Status remove_of(const Sha256& id, const TenantTag* tenant) = 0;
   virtual Status rename_of(const Sha256& id, const TenantTag* tenant, const ChunkName& name,
                            bool* changed) = 0;
 };
+
+struct RemoteSpeed {
+  double bytes_per_s = 0;  // > 0; all connections together
+  double latency_s = 0;    // of a look-up
+};
+
+// What an operator does with the chunks of a store's remote tier (`blend store push`, `pull`,
+// `verify --remote`, `rm --remote`). Thread-safe. Errors of the server are IO.
+class RemoteAdmin {
+ public:
+  virtual ~RemoteAdmin() = default;
+  virtual Status check() = 0;  // whether every server answers
+  // All chunks there, as far as this store's seal key shows them. `problem`: a key without chunk.
+  using Problem = std::function<void(const std::string& key, const Status& why)>;
+  virtual Result<std::vector<Sha256>> list(const Problem& problem) = 0;
+  // Each says in *existed when there was nothing to do. NOT_FOUND, CORRUPT.
+  virtual Status push(const Sha256& id, bool* existed) = 0;
+  virtual Status pull(const Sha256& id, bool* existed) = 0;
+  virtual Status verify(const Sha256& id) = 0;  // reads every byte. NOT_FOUND, CORRUPT
+  virtual Status remove(const Sha256& id) = 0;  // NOT_FOUND; the store's own chunk stays
+  // Reads some chunks. NOT_FOUND: there is none that can be read.
+  virtual Result<RemoteSpeed> measure() = 0;
+};
+
+// Replaces the data file of the store in `path` by a compact copy, in one rename: a crash leaves
+// the old file or the new one. `*before`, `*after`: its bytes. BUSY: the store is open, in this
+// process or another. NOT_FOUND, CORRUPT, IO, FULL.
+Status compact_store(const std::string& path, uint64_t* before, uint64_t* after);
 
 }  // namespace blend
