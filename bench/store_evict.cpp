@@ -16,7 +16,7 @@
 #include "CLI/CLI.hpp"
 #include "bench/json_file.h"
 #include "bench/measure.h"
-#include "store/lmdb/manifest.h"
+#include "store/lmdb/catalog/manifest.h"
 #include "store/store.h"
 #include "support/temp_dir.h"
 

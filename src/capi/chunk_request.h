@@ -8,7 +8,7 @@
 
 #include "base/cancel.h"
 #include "capi/handles.h"
-#include "store/chunk.h"
+#include "store/chunk/chunk.h"
 
 namespace blend::capi {
 

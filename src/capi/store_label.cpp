@@ -4,7 +4,7 @@
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
-#include "store/chunk_filter.h"
+#include "store/chunk/chunk_filter.h"
 
 using blend::Result;
 using blend::Status;

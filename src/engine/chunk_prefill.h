@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/forward.h"
-#include "store/chunk.h"
+#include "store/chunk/chunk.h"
 
 namespace blend {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/runtime.h"
-#include "store/host_memory.h"
+#include "store/ram/host_memory.h"
 
 namespace blend {
 

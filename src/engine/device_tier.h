@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "backend/device_memory.h"
-#include "store/chunk.h"
+#include "store/chunk/chunk.h"
 
 namespace blend {
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "engine/model_description.h"
-#include "store/chunk.h"
+#include "store/chunk/chunk.h"
 
 namespace blend {
 

@@ -6,7 +6,7 @@
 
 #include "engine/chunk_prefill.h"
 #include "engine/model.h"
-#include "store/chunk.h"
+#include "store/chunk/chunk.h"
 
 namespace blend {
 

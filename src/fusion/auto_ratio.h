@@ -6,7 +6,7 @@
 
 #include "control/pass_choice.h"
 #include "fusion/prompt.h"
-#include "store/read_rates.h"
+#include "store/read/read_rates.h"
 
 namespace blend {
 

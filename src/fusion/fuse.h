@@ -10,7 +10,7 @@
 #include "fusion/options.h"
 #include "fusion/resolve.h"
 #include "store/chunk_store.h"
-#include "store/read_rates.h"
+#include "store/read/read_rates.h"
 
 namespace blend {
 

@@ -12,7 +12,7 @@
 
 #include "fusion/layer_loader.h"
 #include "fusion/prompt.h"
-#include "store/read_rates.h"
+#include "store/read/read_rates.h"
 
 namespace blend {
 

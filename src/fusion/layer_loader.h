@@ -19,7 +19,7 @@
 #include "backend/backend.h"
 #include "engine/device_tier.h"
 #include "fusion/clock.h"
-#include "store/chunk.h"
+#include "store/chunk/chunk.h"
 
 namespace blend {
 

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/status.h"
-#include "store/chunk.h"
+#include "store/chunk/chunk.h"
 
 namespace blend {
 

@@ -5,7 +5,7 @@
 
 #include "store/codec/codec.h"
 #include "store/evict/policy.h"
-#include "store/host_memory.h"
+#include "store/ram/host_memory.h"
 #include "store/read/page_reader.h"
 
 namespace blend {

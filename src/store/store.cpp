@@ -5,21 +5,21 @@
 #include <algorithm>
 #include <utility>
 
-#include "store/lmdb/catalog.h"
-#include "store/lmdb/compact.h"
+#include "store/lmdb/catalog/catalog.h"
+#include "store/lmdb/catalog/notes.h"
+#include "store/lmdb/catalog/read_records.h"
 #include "store/lmdb/directory.h"
-#include "store/lmdb/layer_reads.h"
-#include "store/lmdb/notes.h"
 #include "store/lmdb/page_format.h"
-#include "store/lmdb/prefetcher.h"
-#include "store/lmdb/read_records.h"
-#include "store/lmdb/repair.h"
-#include "store/lmdb/retention.h"
+#include "store/lmdb/prefetch/prefetcher.h"
+#include "store/lmdb/repair/compact.h"
+#include "store/lmdb/repair/repair.h"
+#include "store/lmdb/retention/retention.h"
+#include "store/lmdb/snapshot/layer_reads.h"
 #include "store/lmdb/store_common.h"
-#include "store/lmdb/writer.h"
+#include "store/lmdb/writer/writer.h"
+#include "store/queue/worker.h"
+#include "store/queue/write_back.h"
 #include "store/remote/remote_link.h"
-#include "store/worker.h"
-#include "store/write_back.h"
 
 namespace blend {
 

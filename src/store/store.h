@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/cancel.h"
+#include "store/chunk/stored_chunks.h"
 #include "store/chunk_store.h"
 #include "store/notes.h"
 #include "store/options.h"
 #include "store/store_admin.h"
-#include "store/stored_chunks.h"
 
 namespace blend {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "store/chunk.h"
+#include "store/chunk/chunk.h"
 #include "store/evict/use_record.h"
 #include "store/read/page_reader.h"
 

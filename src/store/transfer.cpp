@@ -15,8 +15,8 @@
 #include "base/file_size_signal.h"
 #include "base/part_file.h"
 #include "base/wire.h"
-#include "store/files.h"
-#include "store/row_impact.h"
+#include "store/chunk/row_impact.h"
+#include "store/lmdb/files.h"
 
 namespace blend {
 namespace {

@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "fault/failing_io.h"
+#include "store/chunk/text_tag.h"
 #include "store/store.h"
-#include "store/text_tag.h"
 #include "support/temp_dir.h"
 #include "unit/store/store_testing.h"
 

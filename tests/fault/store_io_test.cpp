@@ -6,7 +6,7 @@
 #include <set>
 
 #include "fault/failing_io.h"
-#include "store/lmdb/manifest.h"
+#include "store/lmdb/catalog/manifest.h"
 #include "store/store.h"
 #include "store/transfer.h"
 #include "support/temp_dir.h"

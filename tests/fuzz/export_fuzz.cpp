@@ -16,7 +16,7 @@
 
 #include "base/checksum_trailer.h"
 #include "calibrate/memory_store.h"
-#include "store/row_impact.h"
+#include "store/chunk/row_impact.h"
 #include "store/transfer.h"
 
 namespace {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/checksum_trailer.h"
+#include "store/remote/client/cluster_slots.h"
+#include "store/remote/client/resp.h"
 #include "store/remote/record.h"
-#include "store/remote/resp.h"
-#include "store/remote/slots.h"
 
 namespace {
 

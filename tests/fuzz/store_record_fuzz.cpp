@@ -13,7 +13,7 @@
 #include "base/hash.h"
 #include "base/wire.h"
 #include "store/evict/use_record.h"
-#include "store/lmdb/manifest.h"
+#include "store/lmdb/catalog/manifest.h"
 #include "store/transfer.h"
 
 namespace {

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "base/eintr.h"
-#include "store/remote/resp.h"
+#include "store/remote/client/resp.h"
 
 extern char** environ;
 

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "store/remote/resp.h"
+#include "store/remote/client/resp.h"
 
 namespace blend::test {
 namespace {

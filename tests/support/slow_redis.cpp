@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "store/remote/resp.h"
+#include "store/remote/client/resp.h"
 
 namespace blend::test {
 namespace {

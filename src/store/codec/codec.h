@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "base/buffer.h"
-#include "store/chunk.h"
+#include "store/chunk/chunk.h"
 #include "store/codec/registry.h"
 #include "store/codec/scratch.h"
 

@@ -1,4 +1,5 @@
-// The codecs, one row each: the only list of them beside the numbers in the files (store/chunk.h).
+// The codecs, one row each: the only list of them beside the numbers in the files
+// (store/chunk/chunk.h).
 //
 // The library's codecs and their names, the bound of the C ABI and the names of the command read
 // it. A new codec is a constant of the public header, its number in chunk.h, a file in this folder,

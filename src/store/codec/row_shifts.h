@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "store/chunk.h"
+#include "store/chunk/chunk.h"
 
 namespace blend {
 

@@ -20,7 +20,7 @@ enum class Eviction : uint8_t { lru, fifo, reuse, never };
 // When a hinted chunk is needed.
 struct Need {
   uint64_t distance = 0;   // its position in the hint
-  bool in_window = false;  // evicted only for a chunk that is needed sooner (lmdb/hint.cpp)
+  bool in_window = false;  // evicted only for a chunk that is needed sooner (lmdb/prefetch/)
 };
 
 // Immutable: any thread.

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "store/chunk.h"
+#include "store/chunk/chunk.h"
 
 namespace blend {
 

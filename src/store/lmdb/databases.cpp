@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "store/evict/use_record.h"
+#include "store/lmdb/catalog/manifest.h"
 #include "store/lmdb/error.h"
 #include "store/lmdb/keys.h"
-#include "store/lmdb/manifest.h"
 
 namespace blend {
 

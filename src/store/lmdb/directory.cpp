@@ -11,10 +11,10 @@
 
 #include "base/eintr.h"
 #include "base/host_page.h"
-#include "store/files.h"
-#include "store/lmdb/check_pages.h"
 #include "store/lmdb/error.h"
+#include "store/lmdb/files.h"
 #include "store/lmdb/page_format.h"
+#include "store/lmdb/repair/check_pages.h"
 
 namespace blend {
 

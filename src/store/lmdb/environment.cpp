@@ -14,13 +14,13 @@
 #include <utility>
 
 #include "base/file_size_signal.h"
-#include "store/lmdb/check_pages.h"
 #include "store/lmdb/directory.h"
 #include "store/lmdb/error.h"
 #include "store/lmdb/page_format.h"
-#include "store/lmdb/place_value.h"
 #include "store/lmdb/registry.h"
+#include "store/lmdb/repair/check_pages.h"
 #include "store/lmdb/transaction.h"
+#include "store/lmdb/writer/direct_page_writer.h"
 
 namespace blend {
 namespace {

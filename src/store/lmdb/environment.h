@@ -55,7 +55,7 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   MDB_dbi chunks() const { return databases_.chunks; }
   MDB_dbi meta() const { return databases_.meta; }
   MDB_dbi info() const { return databases_.info; }
-  // The next three exist in stores that were ever opened for writing (use_index.h).
+  // The next three exist in stores that were ever opened for writing (lru_index.h).
   bool has_use_tables() const { return has_use_tables_; }
   MDB_dbi uses() const { return databases_.uses; }
   MDB_dbi order() const { return databases_.order; }
@@ -71,8 +71,8 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   static Status copy_unlocked(const std::string& path, uint32_t page_size,
                               const std::function<Status(MDB_env*)>& fn);
 
-  // How the pages of large new values are written (place_value.h). off: by LMDB's commit. on:
-  // placed before the commit. on_trial: placed, and filled on the heap too, until a commit has
+  // How the pages of large new values are written (direct_page_writer.h). off: by LMDB's commit.
+  // on: placed before the commit. on_trial: placed, and filled on the heap too, until a commit has
   // shown that it leaves placed pages alone. For write transactions only.
   enum class Placing { off, on_trial, on };
   Placing placing() const { return placing_.load(std::memory_order_relaxed); }

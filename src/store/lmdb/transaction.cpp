@@ -1,10 +1,10 @@
 #include "store/lmdb/transaction.h"
 
-#include "store/lmdb/check_pages.h"
 #include "store/lmdb/environment.h"
 #include "store/lmdb/error.h"
 #include "store/lmdb/keys.h"
 #include "store/lmdb/page_format.h"
+#include "store/lmdb/repair/check_pages.h"
 
 namespace blend {
 

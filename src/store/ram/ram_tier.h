@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "store/chunk.h"
-#include "store/host_memory.h"
+#include "store/chunk/chunk.h"
+#include "store/ram/host_memory.h"
 
 namespace blend {
 

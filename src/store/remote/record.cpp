@@ -91,18 +91,18 @@ Result<RemoteRecord> decode_record(std::span<const std::byte> bytes, const Sha25
   return record;
 }
 
-RemoteKeys::RemoteKeys(std::string space, const Sealer* sealer)
-    : sealer_(sealer), prefix_(std::move(space)) {
+RemoteKeys::RemoteKeys(std::string space, const Encryptor* encryptor)
+    : encryptor_(encryptor), prefix_(std::move(space)) {
   // Hosts with different keys, or none, do not see each other's values: none could use them.
   prefix_ += ":1:";
-  prefix_ += sealer == nullptr ? "p" : to_hex(sealer->name_of("space")).substr(0, 8);
+  prefix_ += encryptor == nullptr ? "p" : to_hex(encryptor->name_of("space")).substr(0, 8);
   prefix_ += ":";
 }
 
 std::string RemoteKeys::manifest(const Sha256& id) const {
-  if (sealer_ == nullptr) return prefix_ + to_hex(id);
+  if (encryptor_ == nullptr) return prefix_ + to_hex(id);
   const std::string_view text(reinterpret_cast<const char*>(id.data()), id.size());
-  return prefix_ + to_hex(sealer_->name_of(text));
+  return prefix_ + to_hex(encryptor_->name_of(text));
 }
 
 std::string RemoteKeys::segment(const Sha256& id, uint64_t version, uint32_t index) const {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "store/description.h"
+#include "store/chunk/description.h"
+#include "store/remote/encryptor.h"
 #include "store/remote/options.h"
-#include "store/remote/sealer.h"
 
 namespace blend {
 
@@ -40,8 +40,8 @@ Result<Sha256> id_of_record(std::span<const std::byte> bytes);
 // Names of keys. Thread-safe.
 class RemoteKeys {
  public:
-  // sealer: null, ids are seen.
-  RemoteKeys(std::string space, const Sealer* sealer);
+  // encryptor: null, ids are seen.
+  RemoteKeys(std::string space, const Encryptor* encryptor);
   // Of all keys of this space, and of this seal key.
   const std::string& prefix() const { return prefix_; }
   std::string manifest(const Sha256& id) const;
@@ -49,7 +49,7 @@ class RemoteKeys {
   bool is_manifest(std::string_view key) const;
 
  private:
-  const Sealer* const sealer_;
+  const Encryptor* const encryptor_;
   std::string prefix_;
 };
 

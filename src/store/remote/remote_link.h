@@ -12,11 +12,11 @@
 
 #include "base/guarded.h"
 #include "base/process.h"
+#include "store/chunk/stored_chunks.h"
 #include "store/chunk_store.h"
+#include "store/queue/worker.h"
 #include "store/remote/remote_tier.h"
 #include "store/store_admin.h"
-#include "store/stored_chunks.h"
-#include "store/worker.h"
 
 namespace blend {
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/start_thread.h"
-#include "store/remote/redis.h"
-#include "store/remote/sealed_value.h"
+#include "store/remote/client/redis.h"
+#include "store/remote/encrypted_value.h"
 
 namespace blend {
 namespace {
@@ -41,7 +41,7 @@ Status check_layers(StoredChunk& chunk) {
   return Status::ok();
 }
 
-// The sealer has what it needs of it.
+// The encryptor has what it needs of it.
 RemoteOptions without_seal_key(RemoteOptions options) {
   options.seal_key = {};
   return options;
@@ -80,21 +80,21 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::create(const RemoteOptions& opti
 Result<std::unique_ptr<RemoteTier>> RemoteTier::create(const RemoteOptions& options,
                                                        std::unique_ptr<RemoteEngine> engine,
                                                        EventSink events, OnComplete on_complete) {
-  std::shared_ptr<const Sealer> sealer;
+  std::shared_ptr<const Encryptor> encryptor;
   if (!options.seal_key.empty()) {
-    BLEND_ASSIGN(sealer, Sealer::create(options.seal_key.view()));
+    BLEND_ASSIGN(encryptor, Encryptor::create(options.seal_key.view()));
   }
   std::unique_ptr<RemoteTier> tier(
-      new RemoteTier(options, std::move(sealer), std::move(events), std::move(on_complete)));
+      new RemoteTier(options, std::move(encryptor), std::move(events), std::move(on_complete)));
   BLEND_RETURN_IF_ERROR(tier->start(std::move(engine)));
   return tier;
 }
 
-RemoteTier::RemoteTier(const RemoteOptions& options, std::shared_ptr<const Sealer> sealer,
+RemoteTier::RemoteTier(const RemoteOptions& options, std::shared_ptr<const Encryptor> encryptor,
                        EventSink events, OnComplete on_complete)
     : options_(without_seal_key(options)),
-      sealer_(std::move(sealer)),
-      keys_(options.space, sealer_.get()),
+      encryptor_(std::move(encryptor)),
+      keys_(options.space, encryptor_.get()),
       events_(std::move(events)),
       on_complete_(std::move(on_complete)),
       arriving_(std::make_shared<std::atomic<uint64_t>>(0)) {}
@@ -250,13 +250,13 @@ void RemoteTier::close_for_a_while(const char* why) {
 
 Result<std::string> RemoteTier::open_manifest(const Sha256& id, Result<std::string> bytes) {
   if (!bytes.is_ok()) return note(bytes.status());
-  if (sealer_ == nullptr) return bytes;
+  if (encryptor_ == nullptr) return bytes;
   std::string& value = *bytes;
   if (value.size() < kNonceBytes + kTagBytes) return Status{BLEND_E_CORRUPT, "a manifest is cut"};
   auto* const at = reinterpret_cast<std::byte*>(value.data());
   const size_t n = value.size() - kNonceBytes - kTagBytes;
   BLEND_RETURN_IF_ERROR(
-      note(sealer_->open({at + kNonceBytes, n}, keys_.manifest(id), at, at + kNonceBytes + n)));
+      note(encryptor_->open({at + kNonceBytes, n}, keys_.manifest(id), at, at + kNonceBytes + n)));
   return value.substr(kNonceBytes, n);
 }
 
@@ -421,7 +421,7 @@ Status RemoteTier::read_segment(const RemoteRecord& record, uint32_t index,
                                 std::span<std::byte> out) {
   const Sha256& id = record.layout.meta.id;
   const std::string key = keys_.segment(id, record.version, index);
-  if (sealer_ == nullptr) {
+  if (encryptor_ == nullptr) {
     const Place place{out.data(), out.size()};
     BLEND_RETURN_IF_ERROR(engine_->get_into(key, {&place, 1}));
   } else {
@@ -429,7 +429,7 @@ Status RemoteTier::read_segment(const RemoteRecord& record, uint32_t index,
     std::byte tag[kTagBytes];
     const Place places[] = {{nonce, sizeof nonce}, {out.data(), out.size()}, {tag, sizeof tag}};
     BLEND_RETURN_IF_ERROR(engine_->get_into(key, places));
-    BLEND_RETURN_IF_ERROR(sealer_->open(out, key, nonce, tag));
+    BLEND_RETURN_IF_ERROR(encryptor_->open(out, key, nonce, tag));
   }
   if (checksum64(out.data(), out.size()) != record.checksums[index]) {
     return {BLEND_E_CORRUPT, "a segment's checksum does not match"};
@@ -479,11 +479,11 @@ void RemoteTier::fetch_segment(const std::shared_ptr<Arrival>& arrival, uint32_t
 Status RemoteTier::put_value(const std::string& key, std::span<const Part> parts) {
   const uint64_t bytes = PartsValue(parts).bytes();
   Status put;
-  if (sealer_ == nullptr) {
+  if (encryptor_ == nullptr) {
     PartsValue value(parts);
     put = engine_->put(key, value);
   } else {
-    SealedValue value(*sealer_, parts, key);
+    EncryptedValue value(*encryptor_, parts, key);
     put = engine_->put(key, value);
   }
   if (put.is_ok()) written_bytes_.fetch_add(bytes, std::memory_order_relaxed);
@@ -497,7 +497,7 @@ Status RemoteTier::put_manifest(const RemoteRecord& record) {
 }
 
 bool RemoteTier::is_whole(const RemoteRecord& record) {
-  const uint64_t more = sealer_ == nullptr ? 0 : kNonceBytes + kTagBytes;
+  const uint64_t more = encryptor_ == nullptr ? 0 : kNonceBytes + kTagBytes;
   for (uint32_t i = 0; i < record.n_segments(); ++i) {
     auto n = engine_->length(keys_.segment(record.layout.meta.id, record.version, i));
     if (!n.is_ok() || *n != record.bytes_of(i) + more) return false;
@@ -586,7 +586,7 @@ Result<std::vector<Sha256>> RemoteTier::list(
   manifests.erase(std::unique(manifests.begin(), manifests.end()), manifests.end());
   std::vector<Sha256> ids;
   for (const std::string& key : manifests) {
-    if (sealer_ == nullptr) {
+    if (encryptor_ == nullptr) {
       auto id = sha256_from_hex(std::string_view(key).substr(keys_.prefix().size()));
       if (id.is_ok()) {
         ids.push_back(*id);
@@ -604,7 +604,7 @@ Result<std::vector<Sha256>> RemoteTier::list(
     } else if (bytes.is_ok()) {
       auto* const at = reinterpret_cast<std::byte*>(bytes->data());
       const std::span<std::byte> text(at + kNonceBytes, bytes->size() - kNonceBytes - kTagBytes);
-      opened = sealer_->open(text, key, at, text.data() + text.size());
+      opened = encryptor_->open(text, key, at, text.data() + text.size());
       if (opened.is_ok()) {
         auto id = id_of_record(text);
         opened = id.status();

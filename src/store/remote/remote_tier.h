@@ -16,14 +16,14 @@
 
 #include "base/cancel.h"
 #include "base/rate_meter.h"
+#include "store/chunk/stored_chunks.h"
 #include "store/remote/arrival.h"
-#include "store/remote/engine.h"
+#include "store/remote/client/engine.h"
 #include "store/remote/latency.h"
 #include "store/remote/look_ups.h"
 #include "store/remote/options.h"
 #include "store/remote/record.h"
 #include "store/store_admin.h"
-#include "store/stored_chunks.h"
 
 namespace blend {
 
@@ -97,8 +97,8 @@ class RemoteTier {
   enum Lane : size_t { kLookUps, kSegments, kBackground, kLanes };
   struct Question;
 
-  RemoteTier(const RemoteOptions& options, std::shared_ptr<const Sealer> sealer, EventSink events,
-             OnComplete on_complete);
+  RemoteTier(const RemoteOptions& options, std::shared_ptr<const Encryptor> encryptor,
+             EventSink events, OnComplete on_complete);
   Status start(std::unique_ptr<RemoteEngine> engine);
   void run();
   // turn: jobs of a lane go in its order, of one turn as they came.
@@ -126,7 +126,7 @@ class RemoteTier {
   void tell(const std::string& server, const Status& why);
 
   const RemoteOptions options_;
-  const std::shared_ptr<const Sealer> sealer_;  // null: values are not sealed
+  const std::shared_ptr<const Encryptor> encryptor_;  // null: values are not sealed
   const RemoteKeys keys_;
   const EventSink events_;
   const OnComplete on_complete_;

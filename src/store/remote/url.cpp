@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "store/remote/number.h"
+#include "store/remote/client/number.h"
 #include "store/remote/options.h"
 
 namespace blend {

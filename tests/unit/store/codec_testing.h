@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cpu/convert.h"
-#include "store/chunk.h"
+#include "store/chunk/chunk.h"
 
 namespace blend::test {
 

@@ -16,10 +16,10 @@
 #include <iterator>
 
 #include "base/wire.h"
-#include "store/lmdb/check_pages.h"
-#include "store/lmdb/chunk_writer.h"
-#include "store/lmdb/manifest.h"
+#include "store/lmdb/catalog/manifest.h"
 #include "store/lmdb/page_format.h"
+#include "store/lmdb/repair/check_pages.h"
+#include "store/lmdb/writer/chunk_writer.h"
 #include "support/temp_dir.h"
 #include "unit/store/store_testing.h"
 

@@ -9,7 +9,7 @@
 
 #include "../../golden-store/golden_store.h"
 #include "base/wire.h"
-#include "store/lmdb/manifest.h"
+#include "store/lmdb/catalog/manifest.h"
 #include "support/temp_dir.h"
 
 namespace blend::test {

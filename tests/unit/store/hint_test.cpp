@@ -4,7 +4,7 @@
 #include <map>
 #include <thread>
 
-#include "store/lmdb/manifest.h"
+#include "store/lmdb/catalog/manifest.h"
 #include "store/ram/ram_tier.h"
 #include "support/temp_dir.h"
 #include "unit/store/store_testing.h"

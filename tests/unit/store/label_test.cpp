@@ -3,8 +3,8 @@
 #include <span>
 #include <thread>
 
-#include "store/chunk_filter.h"
-#include "store/lmdb/manifest.h"
+#include "store/chunk/chunk_filter.h"
+#include "store/lmdb/catalog/manifest.h"
 #include "store/transfer.h"
 #include "support/temp_dir.h"
 #include "unit/store/store_testing.h"

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <random>
 
-#include "store/lmdb/manifest.h"
+#include "store/lmdb/catalog/manifest.h"
 #include "store/remote/options.h"
 #include "store/store.h"
 #include "store/transfer.h"

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "fault/other_machine.h"
-#include "store/lmdb/writer.h"
+#include "store/lmdb/writer/writer.h"
 #include "store/store.h"
 #include "store/transfer.h"
 #include "support/temp_dir.h"

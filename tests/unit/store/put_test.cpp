@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
+#include "store/lmdb/catalog/manifest.h"
 #include "store/lmdb/environment.h"
-#include "store/lmdb/manifest.h"
-#include "store/lmdb/put_turns.h"
+#include "store/lmdb/writer/group_commit.h"
 #include "support/temp_dir.h"
 #include "unit/store/store_testing.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 // Puts under turns; each transaction is what the test says.
 struct Turns {
-  PutTurns turns;
+  GroupCommit turns;
   std::mutex mutex;
   std::vector<std::vector<int32_t>> committed;  // first token of each put, by transaction
   std::vector<std::shared_ptr<ChunkRecord>> records;
@@ -28,14 +28,14 @@ struct Turns {
   Status put(const std::shared_ptr<ChunkRecord>& record,
              const std::function<Status()>& transaction) {
     const EncodedChunk chunk = take(encode_chunk(*record, Codec::none));
-    PutTurns::Put turn(chunk, record->meta.tenant);
-    PutTurns::Put* const one = &turn;
+    GroupCommit::Put turn(chunk, record->meta.tenant);
+    GroupCommit::Put* const one = &turn;
     turns.run({&one, 1}, transaction);
     return turn.status();
   }
   std::vector<int32_t> take_all() {
     std::vector<int32_t> taken;
-    while (PutTurns::Put* put = turns.take()) {
+    while (GroupCommit::Put* put = turns.take()) {
       taken.push_back(put->chunk->manifest.meta.tokens[0]);
     }
     return taken;
@@ -74,7 +74,7 @@ struct Turns {
   }
 };
 
-TEST(PutTurns, ThoseThatWaitShareATransaction) {
+TEST(GroupCommit, ThoseThatWaitShareATransaction) {
   Turns t;
   for (uint32_t i = 1; i <= 5; ++i) t.records.push_back(make_record(i));
   for (const Status& s : t.all_at_once([&] { return t.commit(); })) EXPECT_OK(s);
@@ -84,7 +84,7 @@ TEST(PutTurns, ThoseThatWaitShareATransaction) {
   EXPECT_EQ((std::vector<int32_t>{6}), t.committed[1]);
 }
 
-TEST(PutTurns, TwoOfOneIdAndTooManyBytesDoNot) {
+TEST(GroupCommit, TwoOfOneIdAndTooManyBytesDoNot) {
   const auto bytes = encode_chunk(*make_record(1), Codec::none)->manifest.footprint();
   Turns t(2 * bytes);
   for (const uint32_t i : {1u, 1u, 2u, 3u, 4u}) t.records.push_back(make_record(i));
@@ -100,7 +100,7 @@ TEST(PutTurns, TwoOfOneIdAndTooManyBytesDoNot) {
   EXPECT_OK(t.put(make_record(9, {8, 512, 64, DType::f16}), [&] { return t.commit(); }));
 }
 
-TEST(PutTurns, WhatOneMetIsNotTheOthers) {
+TEST(GroupCommit, WhatOneMetIsNotTheOthers) {
   Turns t;
   for (uint32_t i = 1; i <= 4; ++i) t.records.push_back(make_record(i));
   std::atomic<int> n_transactions{0};
@@ -118,7 +118,7 @@ TEST(PutTurns, WhatOneMetIsNotTheOthers) {
   EXPECT_EQ(5, n_transactions);  // all together, then each alone
 }
 
-TEST(PutTurns, NoMemoryAndNoTransactionSettleThoseThatWereTaken) {
+TEST(GroupCommit, NoMemoryAndNoTransactionSettleThoseThatWereTaken) {
   Turns t;
   for (uint32_t i = 1; i <= 3; ++i) t.records.push_back(make_record(i));
   const auto done = t.all_at_once([&]() -> Status {
@@ -137,7 +137,7 @@ TEST(PutTurns, NoMemoryAndNoTransactionSettleThoseThatWereTaken) {
   EXPECT_OK(t.put(make_record(5), [&] { return t.commit(); }));
 }
 
-TEST(PutTurns, WhatIsGivenBackGoesFirstNextTime) {
+TEST(GroupCommit, WhatIsGivenBackGoesFirstNextTime) {
   Turns t;
   int n = 0;
   EXPECT_OK(t.put(make_record(1), [&] {

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "store/write_back.h"
+#include "store/queue/write_back.h"
 #include "support/temp_dir.h"
 #include "unit/store/store_testing.h"
 

@@ -11,7 +11,7 @@
 #include "cpu/rans_rows.h"
 #include "store/codec/codec.h"
 #include "store/codec/row_shifts.h"
-#include "store/lmdb/manifest.h"
+#include "store/lmdb/catalog/manifest.h"
 #include "support/isa.h"
 #include "unit/store/codec_testing.h"
 #include "unit/store/store_testing.h"

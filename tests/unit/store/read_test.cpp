@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "store/codec/codec.h"
-#include "store/lmdb/manifest.h"
+#include "store/lmdb/catalog/manifest.h"
 #include "support/temp_dir.h"
 #include "unit/store/store_testing.h"
 

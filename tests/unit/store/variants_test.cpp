@@ -7,9 +7,9 @@
 #include <map>
 #include <set>
 
-#include "store/lmdb/make_room.h"
-#include "store/lmdb/manifest.h"
-#include "store/text_tag.h"
+#include "store/chunk/text_tag.h"
+#include "store/lmdb/catalog/manifest.h"
+#include "store/lmdb/retention/evictor.h"
 #include "support/temp_dir.h"
 #include "unit/store/store_testing.h"
 
@@ -252,7 +252,7 @@ TEST(StoreVariants, AHitThatIsWrittenMeanwhileLeavesNoRecordOfWhatIsGone) {
   EXPECT_EQ(id_of(1, 10), room.evicted[0].id);
   EXPECT_FALSE(writer.uses().find(id_of(1, 10)).has_value());
   uint64_t n_places = 0;
-  EXPECT_OK(writer.uses().walk({}, [&](const UseIndex::Place& place) {
+  EXPECT_OK(writer.uses().walk({}, [&](const LruIndex::Place& place) {
     EXPECT_EQ(id_of(1, 0), place.id);
     ++n_places;
     return true;

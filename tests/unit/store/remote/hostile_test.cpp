@@ -13,8 +13,8 @@
 #include <set>
 #include <thread>
 
+#include "store/remote/client/redis.h"
 #include "store/remote/options.h"
-#include "store/remote/redis.h"
 #include "store/store.h"
 #include "support/certificates.h"
 #include "support/redis_server.h"

@@ -4,11 +4,11 @@
 #include <cstring>
 #include <deque>
 
+#include "store/remote/client/cluster_slots.h"
+#include "store/remote/client/resp.h"
+#include "store/remote/encrypted_value.h"
 #include "store/remote/options.h"
 #include "store/remote/record.h"
-#include "store/remote/resp.h"
-#include "store/remote/sealed_value.h"
-#include "store/remote/slots.h"
 #include "unit/store/remote/value_text.h"
 #include "unit/store/store_testing.h"
 
@@ -193,38 +193,38 @@ TEST(RemoteRecord, ComesBackAndNoFlippedByteDoes) {
   EXPECT_CODE(BLEND_E_CORRUPT, decode_record(std::as_bytes(std::span(bytes)), other).status());
 }
 
-TEST(Sealer, OpensOnlyWhatItSealedForThatPlace) {
-  const auto sealer = take(Sealer::create(std::string(32, 'k')));
-  const auto other = take(Sealer::create(std::string(32, 'x')));
-  EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, Sealer::create("short").status());
+TEST(Encryptor, OpensOnlyWhatItSealedForThatPlace) {
+  const auto encryptor = take(Encryptor::create(std::string(32, 'k')));
+  const auto other = take(Encryptor::create(std::string(32, 'x')));
+  EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, Encryptor::create("short").status());
   // In parts of odd lengths, over several pieces, and nothing at all.
   for (const size_t bytes : {size_t{300001}, size_t{7}, size_t{0}}) {
     std::string text(bytes, 0);
     for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(i * i % 251);
     const auto in = std::as_bytes(std::span(text));
     const Part parts[] = {in.first(bytes / 3), {}, in.subspan(bytes / 3)};
-    SealedValue value(*sealer, parts, "chunk:0");
+    EncryptedValue value(*encryptor, parts, "chunk:0");
     EXPECT_EQ(kNonceBytes + bytes + kTagBytes, value.bytes());
     std::string sealed = take(text_of(value));
     ASSERT_EQ(value.bytes(), sealed.size());
-    const auto open = [&](const Sealer& s, const char* bound) {
+    const auto open = [&](const Encryptor& s, const char* bound) {
       std::string copy = sealed;
       auto* const at = reinterpret_cast<std::byte*>(copy.data());
       const Status status = s.open({at + kNonceBytes, bytes}, bound, at, at + kNonceBytes + bytes);
       EXPECT_TRUE(bytes == 0 || status.is_ok() == (copy.substr(kNonceBytes, bytes) == text));
       return status;
     };
-    EXPECT_OK(open(*sealer, "chunk:0"));
-    EXPECT_CODE(BLEND_E_CORRUPT, open(*sealer, "chunk:1"));
+    EXPECT_OK(open(*encryptor, "chunk:0"));
+    EXPECT_CODE(BLEND_E_CORRUPT, open(*encryptor, "chunk:1"));
     EXPECT_CODE(BLEND_E_CORRUPT, open(*other, "chunk:0"));
     const std::string first = sealed;
     sealed = take(text_of(value));
     EXPECT_NE(first, sealed) << "a nonce came twice";
-    EXPECT_OK(open(*sealer, "chunk:0"));
+    EXPECT_OK(open(*encryptor, "chunk:0"));
     sealed[sealed.size() / 2] = static_cast<char>(sealed[sealed.size() / 2] ^ 1);
-    EXPECT_CODE(BLEND_E_CORRUPT, open(*sealer, "chunk:0"));
+    EXPECT_CODE(BLEND_E_CORRUPT, open(*encryptor, "chunk:0"));
   }
-  EXPECT_NE(sealer->name_of("a"), other->name_of("a"));
+  EXPECT_NE(encryptor->name_of("a"), other->name_of("a"));
 }
 
 }  // namespace

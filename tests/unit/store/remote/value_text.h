@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "store/remote/value_source.h"
+#include "store/remote/client/value_source.h"
 
 namespace blend::test {
 

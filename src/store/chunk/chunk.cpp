@@ -1,0 +1,106 @@
+#include "store/chunk/chunk.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace blend {
+
+Sha256 chunk_id(const Sha256& fingerprint, DType dtype, std::span<const int32_t> prefix,
+                std::string_view tenant, std::span<const int32_t> tokens, RecordKind kind) {
+  Sha256Hasher hasher;
+  // Token ids are hashed as the machine holds them; every supported machine is little-endian, and a
+  // list's length precedes it.
+  static_assert(std::endian::native == std::endian::little);
+  hasher.field(kind == RecordKind::plain ? "blend-chunk-1" : "blend-contextual-chunk-1")
+      .field(fingerprint.data(), fingerprint.size())
+      .field(static_cast<uint64_t>(dtype))
+      .field(prefix.data(), prefix.size_bytes())
+      .field(tenant)
+      .field(tokens.data(), tokens.size_bytes());
+  return hasher.finish();
+}
+
+TenantTag tenant_tag(std::string_view tenant) {
+  TenantTag tag{};
+  if (tenant.empty()) return tag;
+  const Sha256 hash = Sha256Hasher().field("blend-tenant-1").field(tenant).finish();
+  std::copy_n(hash.begin(), tag.size(), tag.begin());
+  return tag;
+}
+
+namespace {
+
+constexpr uint64_t kMostBytes = 1ull << 46;  // of K and V: keeps every product in 64 bits
+
+}  // namespace
+
+bool shape_is_sane(const ChunkShape& s) {
+  if (s.n_layers == 0 || s.n_tokens == 0 || s.kv_dim == 0) return false;
+  if (s.dtype != DType::f32 && s.dtype != DType::f16 && s.dtype != DType::bf16) return false;
+  if (s.n_tokens > (1u << 30)) return false;
+  if (s.head_dim != 0 && s.kv_dim % s.head_dim != 0) return false;
+  uint64_t total = 2u * static_cast<uint64_t>(dtype_size(s.dtype));
+  for (const uint64_t factor : {s.n_layers, s.n_tokens, s.kv_dim}) {
+    if (__builtin_mul_overflow(total, factor, &total)) return false;
+  }
+  return total <= kMostBytes;
+}
+
+Status check_record(const ChunkRecord& record) {
+  const ChunkShape& s = record.meta.shape;
+  if (!shape_is_sane(s)) {
+    return make_error(
+        BLEND_E_INVALID_ARGUMENT,
+        "a chunk of %u layers, %u tokens, kv_dim %u and head_dim %u cannot be stored: each must be "
+        "at least 1 (head_dim may be 0, or divides kv_dim), and the whole at most 64 TiB",
+        s.n_layers, s.n_tokens, s.kv_dim, s.head_dim);
+  }
+  if (record.meta.tokens.size() != s.n_tokens) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu token ids for %u tokens",
+                      to_hex(record.meta.id).c_str(), record.meta.tokens.size(), s.n_tokens);
+  }
+  if (!record.meta.impact.empty() && record.meta.impact.size() != s.n_tokens) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu impacts for %u tokens",
+                      to_hex(record.meta.id).c_str(), record.meta.impact.size(), s.n_tokens);
+  }
+  if (record.meta.contexts.size() > kMostContexts) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu context passages, more than %zu",
+                      to_hex(record.meta.id).c_str(), record.meta.contexts.size(), kMostContexts);
+  }
+  if (record.data.bytes() != s.total_bytes()) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu bytes of K and V instead of %zu",
+                      to_hex(record.meta.id).c_str(), record.data.bytes(), s.total_bytes());
+  }
+  return Status::ok();
+}
+
+namespace {
+
+class MemorySource final : public ChunkSource {
+ public:
+  explicit MemorySource(std::shared_ptr<const ChunkRecord> record) : record_(std::move(record)) {}
+
+  const ChunkMeta& meta() const override { return record_->meta; }
+  void prefetch(uint32_t) override {}
+  Origin origin() const override { return Origin::memory; }
+  Status read_layer(uint32_t layer, std::byte* out) override {
+    if (layer >= record_->meta.shape.n_layers) {
+      return make_error(BLEND_E_INVALID_ARGUMENT, "layer %u of a chunk of %u layers", layer,
+                        record_->meta.shape.n_layers);
+    }
+    std::memcpy(out, record_->k(layer), record_->meta.shape.layer_bytes());
+    return Status::ok();
+  }
+
+ private:
+  std::shared_ptr<const ChunkRecord> record_;
+};
+
+}  // namespace
+
+std::unique_ptr<ChunkSource> make_memory_source(std::shared_ptr<const ChunkRecord> record) {
+  return std::make_unique<MemorySource>(std::move(record));
+}
+
+}  // namespace blend
