@@ -1,6 +1,6 @@
 /*
- * admin.h - look after a store: what is in it, what stays, quotas, repair, copies. Include it after
- * "blend/blend.h".
+ * admin.h - administer a store: list and label chunks, pin and evict, quotas, repair, copies.
+ * Include it after "blend/blend.h".
  */
 #ifndef BLEND_ADMIN_H
 #define BLEND_ADMIN_H
@@ -24,16 +24,16 @@ typedef struct blend_chunk_info {
   uint32_t kv_dim;   /* n_kv_heads * head_dim */
   uint32_t kv_dtype; /* BLEND_DTYPE_F32, _F16 or _BF16 */
   uint32_t codec;    /* BLEND_CODEC_NONE .. _RANS */
-  uint32_t pinned;   /* 1: it is not evicted. 0 if it is, and if no usage record exists (n_uses is
-                        then 0 too) */
+  uint32_t pinned;   /* 1: pinned. 0: not pinned, or there is no usage record (n_uses is then 0
+                        too) */
   uint64_t bytes;        /* of K and V */
   uint64_t stored_bytes; /* of K and V, encoded */
   uint64_t n_uses;       /* hits */
-  int64_t last_used_unix_s; /* put or hit; other processes' hits show after a while */
+  int64_t last_used_unix_s; /* put or hit; hits of other processes appear with a delay */
   int64_t created_unix_s;
   blend_chunk_id id;
   uint8_t fingerprint[32]; /* of the model */
-  const char *label;       /* what it is called; "": it has no label */
+  const char *label;       /* "": it has no label */
   const char *tags;        /* in order, one space between; "": none */
 } blend_chunk_info;
 
@@ -47,9 +47,9 @@ typedef int32_t (*blend_chunk_fn)(void *user, const blend_chunk_info *info, cons
 typedef struct blend_filter_options {
   uint32_t struct_size;
   uint32_t flags;    /* BLEND_FILTER_* */
-  const char *label; /* pattern of the label, or of the part of it before the last '#': "manual.pdf"
-                        means all parts of it; any, if not given */
-  const char *tags;  /* patterns with one space between, each of which must fit a tag; any, if not
+  const char *label; /* pattern for the label, or for the part of it before the last '#', so that
+                        "manual.pdf" means all its parts; any, if not given */
+  const char *tags;  /* patterns with one space between, each of which must match a tag; any, if not
                         given */
   const char *model; /* first digits of the model's fingerprint, in hexadecimal; any, if not
                         given */
@@ -68,21 +68,21 @@ BLEND_API int32_t blend_store_list(const blend_store *store, const char *tenant,
                                    blend_chunk_fn fn, void *user, blend_error **err);
 
 /* Gives a chunk a label and tags (precompute.h has the rules). NULL leaves the label, or the tags,
- * as they are; "" removes them. The rows are not touched, so it costs the same for any chunk; it
- * waits for background writes if the chunk is on its way to the disk. With a remote tier the label
- * there follows in the background. Errors: INVALID_ARGUMENT, NOT_FOUND, READ_ONLY, IO, FULL. */
+ * as they are; "" removes them. K and V are not written again, so it costs the same for any chunk.
+ * It waits for background writes if the chunk is not on disk yet. On a remote tier the label is
+ * changed in the background. Errors: INVALID_ARGUMENT, NOT_FOUND, READ_ONLY, IO, FULL. */
 BLEND_API int32_t blend_store_set_label(const blend_store *store, const blend_chunk_id *id,
                                         const char *tenant, const char *label, const char *tags,
                                         blend_error **err);
 
-/* ---- What stays --------------------------------------------------------------------------- */
+/* ---- Remove, pin, evict ------------------------------------------------------------------- */
 
 /* Errors: NOT_FOUND (no such chunk, or not the tenant's), READ_ONLY, IO. */
 BLEND_API int32_t blend_store_remove(const blend_store *store, const blend_chunk_id *id,
                                      const char *tenant, blend_error **err);
 /* Removes the chunks that blend_store_list shows for `filter`, pinned ones too. `fn` (may be NULL)
- * is called for every chunk before it goes; non-zero stops, and that chunk stays. `n_removed` (may
- * be NULL) counts those removed, also when the call fails. Matching no chunk is not an error.
+ * is called for every chunk before it is removed; non-zero stops, and that chunk stays. `n_removed`
+ * (may be NULL) counts those removed, also when the call fails. Matching no chunk is not an error.
  * INVALID_ARGUMENT: also a filter that sets nothing ("*" as label means every chunk). READ_ONLY,
  * IO, CALLBACK. */
 BLEND_API int32_t blend_store_remove_matching(const blend_store *store, const char *tenant,
@@ -90,44 +90,45 @@ BLEND_API int32_t blend_store_remove_matching(const blend_store *store, const ch
                                               void *user, uint64_t *n_removed, blend_error **err);
 
 /* `pinned` 1 keeps a chunk from being evicted and from expiring, for all processes, until `pinned`
- * 0 or until it is removed. Waits for background writes if the chunk is on its way to the disk.
+ * 0 or until it is removed. Waits for background writes if the chunk is not on disk yet.
  * Errors: NOT_FOUND, READ_ONLY, IO. */
 BLEND_API int32_t blend_store_set_pinned(const blend_store *store, const blend_chunk_id *id,
                                          int32_t pinned, blend_error **err);
 
-/* Evicts what has expired and then, by the store's eviction (LRU where it is NEVER), until at most
- * `target_bytes` are stored, after the background writes so far. `n_evicted` may be NULL. Errors:
- * FULL (pinned or needed chunks are in the way; all others are gone), READ_ONLY, IO. */
+/* Waits for the background writes so far. Then it evicts expired chunks, and others in the order of
+ * the store's eviction (LRU if that is NEVER) until at most `target_bytes` are stored. `n_evicted`
+ * may be NULL. Errors: FULL (all that is left is pinned or named by blend_store_prefetch, and more
+ * than target_bytes), READ_ONLY, IO. */
 BLEND_API int32_t blend_store_evict(const blend_store *store, uint64_t target_bytes,
                                     uint64_t *n_evicted, blend_error **err);
 
-/* Names the chunks that coming prompts need, in the order of need: a scheduler's queue
- * (AttentionStore section 3.3). They are read ahead into memory, as far as ram_bytes go. The first
- * of them, up to three quarters of the quota, are protected: a put through this handle does not
- * evict one for a chunk that is needed later or not named. Each call replaces the list of the one
- * before; n_ids 0 ends it. `ids` [n_ids] is copied and may hold ids that are not stored. Returns at
- * once.
+/* Names the chunks that coming prompts need, in the order of need, as a scheduler's queue has them
+ * (AttentionStore section 3.3). They are read ahead into memory, up to ram_bytes. The first of
+ * them, up to three quarters of the quota, are protected: a put through this handle does not evict
+ * them for a chunk that is needed later or not named. Each call replaces the list of the previous
+ * one; n_ids 0 removes it. `ids` [n_ids] is copied and may name chunks that are not stored. Returns
+ * at once.
  * Errors: FORKED, IO. */
 BLEND_API int32_t blend_store_prefetch(const blend_store *store, const blend_chunk_id *ids,
                                        size_t n_ids, blend_error **err);
 
-/* Has the store round the chunks of the profile's model as the profile says. From here on every put
- * with BLEND_CODEC_RANS, by whichever call, multiplies `codec_step` by the profile's layer_steps,
- * for as long as the store is open. At first, and after a profile without layer_steps, all layers
- * are alike. Chunks that are there, ids, and who may read them do not change. `store` and `profile`
- * may be closed in any order. */
+/* Sets the rounding of BLEND_CODEC_RANS by layer, for chunks of the profile's model. From now until
+ * the store is closed every put with that codec, by whichever call, multiplies `codec_step` by the
+ * profile's layer_steps. Before the first call, and with a profile without layer_steps, all layers
+ * are alike. Stored chunks and ids do not change. `store` and `profile` may be closed in any
+ * order. */
 BLEND_API int32_t blend_store_set_codec_profile(const blend_store *store,
                                                 const blend_profile *profile, blend_error **err);
 
 /* ---- Tenants' quotas ---------------------------------------------------------------------- */
 
-/* How much the chunks of one tenant may take. The store keeps it, and all processes obey it from
- * their next put on; a put past it evicts that tenant's own chunks. 0: tenant_quota_bytes of the
- * options again. Errors: INVALID_ARGUMENT (the tenant ""), READ_ONLY, IO. */
+/* Sets how much the chunks of one tenant may take. The store keeps it, and all processes obey it
+ * from their next put on; a put that would exceed it evicts chunks of that tenant. 0: back to
+ * tenant_quota_bytes of the options. Errors: INVALID_ARGUMENT (the tenant ""), READ_ONLY, IO. */
 BLEND_API int32_t blend_store_set_tenant_quota(const blend_store *store, const char *tenant,
                                                uint64_t quota_bytes, blend_error **err);
-/* How much a tenant's chunks take now, in bytes, and how much they may (0: no bound but the
- * store's). Each output may be NULL. */
+/* How much a tenant's chunks take now, in bytes, and how much they may take (0: only the store's
+ * quota). Each output may be NULL. */
 BLEND_API int32_t blend_store_get_tenant_usage(const blend_store *store, const char *tenant,
                                                uint64_t *n_chunks, uint64_t *stored_bytes,
                                                uint64_t *quota_bytes, blend_error **err);
@@ -147,9 +148,9 @@ BLEND_API int32_t blend_store_repair(const blend_store *store, blend_chunk_fn fn
  * (there is a store in it), IO, FULL. */
 BLEND_API int32_t blend_store_copy(const blend_store *store, const char *path, blend_error **err);
 
-/* Replaces the data file of the store in the directory `path` by such a copy, whole or not at all:
- * evicted chunks leave free pages inside the file, which never shrinks otherwise. Needs the copy's
- * size on disk. `bytes_before` and `bytes_after` may be NULL. Errors: BUSY (a process, this one
+/* Replaces the data file of the store in the directory `path` by such a copy, atomically. Evicted
+ * chunks leave free pages in the file, and nothing else shrinks it. Needs free space for the
+ * copy. `bytes_before` and `bytes_after` may be NULL. Errors: BUSY (a process, this one
  * included, has the store open), NOT_FOUND, CORRUPT, IO, FULL. */
 BLEND_API int32_t blend_store_compact(const char *path, uint64_t *bytes_before,
                                       uint64_t *bytes_after, blend_error **err);
@@ -161,7 +162,7 @@ BLEND_API int32_t blend_store_compact(const char *path, uint64_t *bytes_before,
 typedef struct blend_transfer_options {
   uint32_t struct_size;
   uint32_t flags;             /* BLEND_IMPORT_* */
-  const blend_chunk_id *ids;  /* export: which; NULL (default): all that are sound */
+  const blend_chunk_id *ids;  /* export: which chunks; NULL (default): all undamaged ones */
   size_t n_ids;
   blend_progress_fn progress; /* export: chunks; import: bytes of the file */
   void *progress_user;
@@ -171,7 +172,7 @@ typedef struct blend_transfer_options {
 BLEND_API int32_t blend_transfer_options_init(blend_transfer_options *options, size_t struct_size);
 
 /* Writes chunks to a file for another store: K and V decoded, with checksums, whatever the codec.
- * The file appears under its name whole or not at all. `options` and `n_chunks` may be NULL.
+ * The file appears atomically under its name. `options` and `n_chunks` may be NULL.
  * Errors: NOT_FOUND and CORRUPT (one of `ids`), IO, FULL, CANCELLED, CALLBACK. */
 BLEND_API int32_t blend_store_export(const blend_store *store, const char *path,
                                      const blend_transfer_options *options, uint64_t *n_chunks,

@@ -18,19 +18,19 @@ typedef struct blend_fuse_request {
   const blend_fuse_options *options; /* may be NULL, and shared by several requests */
 } blend_fuse_request;
 
-/* Fuses n prompts together, all at the same layer at a time: for several users or questions over
- * the same documents. A chunk that several of them have (or one has twice) is prefilled once if it
- * is missing, and read, checked and decoded once; the rest is work of each prompt, and each fusion
- * equals that of its own blend_fuse bit for bit. All are complete at about the same time, later
- * than the first of as many single calls would be. Memory: n fused caches and n times the scratch
- * of a fuse, one ring of layers in flight.
+/* Fuses n prompts together, layer by layer: for several users or questions over the same documents.
+ * A chunk that several of them have (or one has twice) is prefilled once if it is missing, and
+ * read, checked and decoded once. All other work is done for each prompt, and each fusion equals
+ * that of its own blend_fuse bit for bit. All are done at about the same time, so the first one is
+ * done later than by single calls. Memory: n fused caches and n times the scratch of a fuse, one
+ * ring of layers in flight.
  *   out: [n], a fusion (blend_fusion_close) or NULL. errors: [n], the error of each prompt that
- * failed (blend_error_free) or NULL; a prompt that fails, or that its own options cancel, leaves
- * the others alone, and the call returns BLEND_PARTIAL. With errors == NULL it is all or nothing:
+ * failed (blend_error_free) or NULL. A prompt that fails, or that its own options cancel, does not
+ * affect the others, and the call returns BLEND_PARTIAL. With errors == NULL it is all or nothing:
  * the call fails with the first failure's code and a message that names the request.
  *   The call has as many threads as the request with most; each fusion keeps its own n_threads. n
- * == 0 does nothing. Errors: as blend_fuse for each prompt; of the call INVALID_ARGUMENT,
- * INVALID_STRUCT and OUT_OF_MEMORY, then with nothing in `out`. */
+ * == 0 does nothing. Errors: as blend_fuse for each prompt. The call itself may fail with
+ * INVALID_ARGUMENT, INVALID_STRUCT or OUT_OF_MEMORY; nothing is in `out` then. */
 BLEND_API int32_t blend_fuse_batch(blend_fusion **out, blend_error **errors,
                                    const blend_model *model, const blend_store *store,
                                    const blend_fuse_request *requests, size_t n,
@@ -45,17 +45,17 @@ typedef struct blend_generate_request {
   void *user;
 } blend_generate_request;
 
-/* Generates for n fusions on one thread, a token of each at a time, which share the pass over the
- * weights as calls of blend_fusion_generate on as many threads do, and with those. All callbacks
- * are called on the calling thread; a slow one holds up the others of its batch. Each request's
- * tokens are those of its own blend_fusion_generate bit for bit. One that ends, fails or is
- * cancelled leaves the others alone; the call returns when all have ended.
+/* Generates for n fusions on one calling thread, a token of each at a time. They share the pass
+ * over the weights, as concurrent calls of blend_fusion_generate do, and share it with such calls
+ * too. All callbacks are called on the calling thread; a slow one holds up the others of its batch.
+ * Each request's tokens are those of its own blend_fusion_generate bit for bit. A request that
+ * ends, fails or is cancelled does not affect the others; the call returns when all have ended.
  *   codes: [n], what blend_fusion_generate would return for each; n_generated: [n], tokens
  * reported; errors: [n], the error of each request that failed (blend_error_free) or NULL. Each may
  * be NULL.
  *   The call has as many threads as the request with most. Returns BLEND_OK, or BLEND_PARTIAL if a
- * request failed. n == 0 does nothing. Errors of the call, by which nothing is generated:
- * INVALID_ARGUMENT (also: a fusion in two requests), INVALID_STRUCT; and OUT_OF_MEMORY. */
+ * request failed. n == 0 does nothing. The call itself may fail with INVALID_ARGUMENT (also: a
+ * fusion in two requests), INVALID_STRUCT or OUT_OF_MEMORY; nothing is generated then. */
 BLEND_API int32_t blend_generate_batch(int32_t *codes, size_t *n_generated, blend_error **errors,
                                        const blend_generate_request *requests, size_t n,
                                        blend_error **err);

@@ -1,10 +1,12 @@
 /*
  * blend.h - the C ABI of libblend.
  *
- * libblend keeps the KV caches of text chunks in a store, fuses the caches of any chunks in any
- * order, and recomputes only the rows that the question needs, so that a prompt made of retrieved
- * chunks gets its first token several times sooner than by full prefill, with the same answer
- * (CacheBlend, Yao et al., EuroSys '25; the storage follows AttentionStore, Gao et al., ATC '24).
+ * libblend keeps the KV caches of text chunks in a store. For a prompt it fuses the caches of any
+ * chunks in any order, and recomputes only a part of their rows. (A row is the K and V of one token
+ * position of the prompt.) The first token then comes several times sooner than by full prefill,
+ * and the answer is nearly the same; docs/quality.md has figures, and docs/architecture.md the
+ * terms. The method is CacheBlend (Yao et al., EuroSys '25); the storage follows AttentionStore
+ * (Gao et al., ATC '24).
  *
  * A PROGRAM
  *   #include <blend/blend.h>
@@ -45,40 +47,41 @@
  *                   Verbs that take a model and a store have short names: blend_precompute,
  *                   blend_fuse, blend_calibrate. blend_x_get_y may fail and gives an error code;
  *                   blend_x_y of an error or a context gives the value itself.
- *   Return values   int32_t: BLEND_OK (0), a positive BLEND_* for "done, and this too", or a
- *                   negative BLEND_E_*. New codes may be added; treat an unknown negative value as
- *                   an error.
+ *   Return values   int32_t. BLEND_OK is 0. A positive BLEND_* means success with a remark, such
+ *                   as BLEND_EXISTS. A negative BLEND_E_* is an error. New codes may be added:
+ *                   treat an unknown negative value as an error.
  *   Errors          The trailing `blend_error **err` may be NULL. On failure *err receives an
  *                   object that the caller owns (blend_error_free) and may read on any thread. On
  *                   success *err is set to NULL. There is no thread-local last error.
- *   Threads         A function that takes `const blend_x *` may run concurrently with any other
- *                   such function on the same handle. `blend_x *` needs exclusive use, closing
- *                   included: no other call on the handle may be running or come later.
+ *   Threads         Functions that take `const blend_x *` may run concurrently on one handle. A
+ *                   function that takes `blend_x *` needs the handle for itself: no other call on
+ *                   it may run meanwhile. That includes closing, after which no call may follow.
  *   n_threads       An option of many calls: the maximum number of the context's compute threads
  *                   that the call uses at a time, the calling one included. 0 (default), and more
  *                   than there are: all. Values above INT32_MAX are INVALID_ARGUMENT. Calls whose
- *                   threads add up to no more than the context's compute side by side; others take
- *                   turns, first come first served. Results are the same bits whatever the number.
- *                   Threads that only read or write are not counted. docs/threads.md has more.
+ *                   threads fit into the context's run side by side; the others take turns in order
+ *                   of arrival. The number of threads does not change a bit of any result. Threads
+ *                   that only read or write are not counted. docs/threads.md has more.
  *   Lifetime        Handles may be closed in any order: what a fusion needs of its model, or a
  *                   model of its context, stays alive until the last user is closed. Every close
  *                   and free accepts NULL.
  *   Structs         Options and info structs begin with `struct_size`. Every blend_*_options has a
  *                   function *_init(ptr, sizeof *ptr) that sets all members to their defaults. 0
  *                   is the default of every enumeration. Info structs need only their size, as in
- *                   `blend_model_info i = {.struct_size = sizeof i}`. The library reads the
- *                   members it knows and refuses a struct smaller than its first release. Larger
- *                   options are accepted only if the tail it does not know is zero; that of a
- *                   larger info struct is set to zero. Fields are only ever appended.
+ *                   `blend_model_info i = {.struct_size = sizeof i}`. Members are only ever
+ *                   appended. A host may be compiled for a later or an earlier release than the
+ *                   library: the library reads the members that it knows. It refuses a struct
+ *                   that is smaller than in the first release, and options whose unknown tail is
+ *                   not zero. It sets the unknown tail of an info struct to zero.
  *   Callbacks       Run on the thread that made the call unless said otherwise. A non-zero return
  *                   stops the work: the call fails with BLEND_E_CALLBACK and blend_error_detail()
  *                   gives the value back. A callback must not throw and must not close the handle
  *                   it was called for.
- *   Signals         Threads that the library starts have all signals blocked but those that a fault
- *                   raises in the thread itself (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS,
- *                   SIGABRT): a handler runs on a thread of the host, never on ours, SIGPROF's too.
- *                   A call that a handler interrupts goes on; its result is the same. A handler may
- *                   call blend_cancel_request and nothing else of the library.
+ *   Signals         Threads that the library starts block all signals, SIGPROF too, except those
+ *                   of a fault in the thread itself (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP,
+ *                   SIGSYS, SIGABRT). So handlers run on threads of the host. A call that a handler
+ *                   interrupts goes on; its result is the same. A handler may call
+ *                   blend_cancel_request and nothing else of the library.
  *   Tensors         "[a, b, c]" is row-major, last index fastest. A row is a token position of the
  *                   prompt. Times are nanoseconds of a monotonic clock, sizes are bytes.
  *   Host            The library never prints, exits, aborts, changes signal handlers or the

@@ -18,23 +18,23 @@ typedef struct blend_chat_message {
   size_t content_bytes;
 } blend_chat_message;
 
-/* A document that the answer is to be found in: it becomes a chunk. */
+/* A document for the model to answer from: it becomes a chunk. */
 typedef struct blend_chat_document {
   uint32_t struct_size;     /* the same in every element of an array */
   const char *title;        /* for templates that write one; NULL = "" */
   const char *text;         /* UTF-8; with and without a newline at the end are two chunks; NULL for
-                               one given by id */
+                               a document given by id */
   size_t text_bytes;
-  const blend_chunk_id *id; /* of a chunk that the store has; then there is no text */
+  const blend_chunk_id *id; /* of a chunk that the store has, instead of the text */
 } blend_chat_document;
 
-#define BLEND_CHAT_NO_GENERATION_PROMPT 1u /* the assistant is not asked to speak: the prompt ends
-                                              with the last message */
+#define BLEND_CHAT_NO_GENERATION_PROMPT 1u /* the prompt ends with the last message, not with the
+                                              opening of the assistant's turn */
 
 typedef struct blend_chat_options {
   uint32_t struct_size;
   uint32_t flags;        /* BLEND_CHAT_* */
-  const char *template_source; /* Jinja in the place of the model's own template; NULL = "": the
+  const char *template_source; /* Jinja, used instead of the model's own template; NULL = "": the
                                   model's */
   const char *variables; /* a JSON object: further variables of the template, such as
                             {"enable_thinking": false} or {"tools": [...]}; NULL = "": none. Not
@@ -50,27 +50,27 @@ BLEND_API int32_t blend_chat_options_init(blend_chat_options *options, size_t st
 /* A rendered conversation. Immutable. */
 typedef struct blend_chat blend_chat;
 
-/* Renders `messages` (at least one) and `documents` (may be none) with the model's template
+/* Renders `messages` (at least one) and `documents` (0 or more) with the model's template
  * (chat_template in blend_model_info), and tokenizes them:
- *   - Control tokens are recognized in what the template itself writes. The texts of messages,
- *     documents and variables are text, whatever they contain: "<|im_end|>" in a document ends
- *     nothing. Without such texts, and without documents, the ids are those of transformers'
- *     apply_chat_template.
+ *   - Control tokens are recognized only in text that the template itself writes. Messages,
+ *     documents and variables are plain text, whatever they contain: "<|im_end|>" in a document
+ *     ends nothing. If they contain no control token, and there are no documents, the ids are those
+ *     of transformers' apply_chat_template.
  *   - A document is a CHUNK of the tokens that blend_model_tokenize gives for its text with no
- *     flags, so that its id is the same in every prompt, and that of blend_precompute. Where the
+ *     flags, so that its id is the same in every prompt, and that of blend_precompute. If the
  *     template does not read `documents`, they stand before the content of the last message of role
  *     "user", an empty line after each.
- *   - All up to the first text that is not a system message's is PREFIX; what follows the last
- *     document is QUESTION; what is between is TEXT, and so is a document that the template
+ *   - Everything before the first text that is not a system message's is PREFIX. Everything after
+ *     the last document is QUESTION. The rest is TEXT, and so is a document that the template
  *     changes.
- *   - BOS is there if the template writes it, and is not added.
- * What ends a turn (<|im_end|>, <|eot_id|>, ...) ends blend_fusion_generate, as EOS does.
- *   Templates are programs of strangers: nesting, steps and memory are bounded in proportion to
- * what the host gives; each is paid for before it is used. A thread's stack of 128 KiB is enough.
- * What is used of Jinja beyond docs/models.md, "Chat templates", is UNSUPPORTED and named.
- * Errors: INVALID_ARGUMENT (also what the template says is wrong with the messages), NOT_FOUND (the
- * model has no template), FORMAT (the template cannot be parsed; names the line), UNSUPPORTED (also
- * in a build without templates, BLEND_CHAT=OFF), OUT_OF_MEMORY, CANCELLED. */
+ *   - BOS is there only if the template writes it.
+ * The tokens that end a turn (<|im_end|>, <|eot_id|>, ...) end blend_fusion_generate, as EOS does.
+ *   Templates come from strangers, so their nesting, steps and memory are bounded in proportion to
+ * the size of the host's input. A thread's stack of 128 KiB is enough. A template that uses more of
+ * Jinja than docs/models.md, "Chat templates", has is UNSUPPORTED; the message names it.
+ * Errors: INVALID_ARGUMENT (also: the template refuses the messages, with its own words), NOT_FOUND
+ * (the model has no template), FORMAT (the template cannot be parsed; names the line), UNSUPPORTED
+ * (also: a build without templates, BLEND_CHAT=OFF), OUT_OF_MEMORY, CANCELLED. */
 BLEND_API int32_t blend_chat_render(blend_chat **out, const blend_model *model,
                                     const blend_chat_message *messages, size_t n_messages,
                                     const blend_chat_document *documents, size_t n_documents,
@@ -80,7 +80,7 @@ BLEND_API void blend_chat_close(blend_chat *chat);
 /* For blend_fuse; valid while `chat` is open. */
 BLEND_API int32_t blend_chat_get_segments(const blend_chat *chat, const blend_segment **segments,
                                           size_t *n_segments, blend_error **err);
-/* What was rendered, UTF-8, U+FFFC for a document given by id; valid while `chat` is open. */
+/* The rendered text, UTF-8, with U+FFFC for a document given by id; valid while `chat` is open. */
 BLEND_API int32_t blend_chat_get_text(const blend_chat *chat, const char **text, size_t *n_bytes,
                                       blend_error **err);
 

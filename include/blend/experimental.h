@@ -20,15 +20,15 @@ extern "C" {
                                     at the check layer; the prompt needs a QUESTION segment */
 #define BLEND_POLICY_CALLBACK 7u /* the rows to which `score` gives the largest scores */
 #define BLEND_POLICY_UNION 8u    /* `terms`: several of the others, each with its share */
-#define BLEND_POLICY_CONTEXT_IMPACT 9u /* the rows that attend most to what stands before their
-                                   chunk and are most attended to inside it, as seen when it was
-                                   precomputed: statistics that are kept with the chunk
-                                   (Cache-Craft). Measures nothing; NOT_FOUND names a chunk that has
-                                   none */
-#define BLEND_POLICY_APE 10u     /* nothing is recomputed; rows of chunks are attended to with
+#define BLEND_POLICY_CONTEXT_IMPACT 9u /* the rows that attended most to the text before their chunk
+                                   and were attended to most inside it, when the chunk was
+                                   precomputed. These statistics are stored with the chunk
+                                   (Cache-Craft). Measures nothing; NOT_FOUND names a chunk without
+                                   statistics */
+#define BLEND_POLICY_APE 10u     /* nothing is recomputed; attention to rows of chunks is changed by
                                    `ape_temperature` and `ape_scale` (Adaptive Parallel Encoding).
-                                   In a union: the rows that the others leave to their stored K,
-                                   V */
+                                   In a union this applies to the rows that the other terms do not
+                                   recompute */
 #define BLEND_POLICY_PROBE 11u   /* scores rows before layer 0: the question's attention at layer 1
                                    over the stored K and V, times how much each row depended on
                                    preceding text when it was precomputed. Rows that are left out
@@ -38,11 +38,12 @@ extern "C" {
 
 /* ---- Deviation --------------------------------------------------------------------------- */
 
-/* What a row's deviation is measured on: bits 1 (V) and 2 (K), and 4: weighed, that is the root of
- * the sum times the attention that the row got from the rows of its chunk when that was
- * precomputed, which is kept with it: the error that readers get. For HKVD, and QUESTION, which
- * takes the root of the product of both attentions; other policies take the sum. A chunk without
- * that statistic (blend_chunk_put) counts as if its rows had attended evenly. */
+/* How a row's deviation is measured. Bits 1 and 2 choose V and K. Bit 4 weighs it: the root of the
+ * sum is multiplied by the attention that the row got from the rows of its chunk when that was
+ * precomputed, so it estimates the error that other rows read. (The chunk stores this statistic;
+ * without it, after blend_chunk_put, its rows count as attended to evenly.) Only HKVD and QUESTION
+ * weigh, other policies take the sum; QUESTION weighs by the root of this attention times the
+ * question's. */
 #define BLEND_METRIC_AUTO 0u /* the profile's; V_WEIGHED without one */
 #define BLEND_METRIC_V 1u  /* sum over kv_dim of (V_fresh - V_stored)^2 */
 #define BLEND_METRIC_K 2u  /* the same of K */
@@ -57,11 +58,12 @@ extern "C" {
 /* Whether rows that are not recomputed take the drift correction (blend/profile.h). */
 #define BLEND_CORRECTION_AUTO 0u /* as the profile says */
 #define BLEND_CORRECTION_OFF 1u  /* rows that are not recomputed keep their stored K, V */
-#define BLEND_CORRECTION_ON 2u   /* whatever was chosen; INVALID_ARGUMENT where there are no maps */
-#define BLEND_CORRECTION_UNGUARDED 3u /* ON, without the guard. With AUTO and ON each layer's
-                                    correction is scaled by the share of what the maps predict for
-                                    the recomputed rows that is really there: on text unlike the
-                                    samples they would do harm */
+#define BLEND_CORRECTION_ON 2u   /* also if the profile chose none; INVALID_ARGUMENT if it has no
+                                    maps */
+#define BLEND_CORRECTION_UNGUARDED 3u /* ON, without the guard. The guard (AUTO and ON) compares the
+                                    maps' predictions with the recomputed rows, and scales each
+                                    layer's correction by the share that is confirmed: on text
+                                    unlike the samples the maps would do harm */
 
 /* ---- Selection --------------------------------------------------------------------------- */
 
@@ -74,12 +76,11 @@ typedef struct blend_check_layer {
 
 /* One policy of a union. A plain pair that will not grow. */
 typedef struct blend_policy_term {
-  uint32_t policy; /* BLEND_POLICY_HKVD .. _ATTENTION, but FULL, REUSE and UNION. With PROBE,
-                      CASCADE or ATTENTION all terms choose before layer 0, so there are no HKVD,
-                      QUESTION and CALLBACK. ATTENTION looks at other layers than PROBE and CASCADE,
-                      so not beside them */
-  double share;    /* of the budget, relative to the other terms' shares; more than 0. That of APE
-                      counts for nothing: it asks for no rows */
+  uint32_t policy; /* BLEND_POLICY_HKVD .. _ATTENTION, except UNION. HKVD, QUESTION and CALLBACK
+                      cannot be combined with PROBE, CASCADE or ATTENTION, which choose before layer
+                      0; nor ATTENTION with PROBE or CASCADE, which look at other layers */
+  double share;    /* of the budget, relative to the other terms' shares; more than 0. The share of
+                      APE is ignored, because it recomputes no rows */
 } blend_policy_term;
 
 /* Scores of the candidate rows at a check layer: those with the largest go on, ties to the earlier
@@ -96,34 +97,34 @@ typedef struct blend_selection_options {
   uint32_t norm;        /* BLEND_NORM_*; default L2 */
   uint32_t relative;    /* 1: a deviation is divided by the stored row's own sum in that norm */
   uint32_t check_layer; /* where deviations are measured, 1 .. n_layers-1; 0 (default): the
-                           profile's, 1 without one. FIRST_K, RANDOM CONTEXT_IMPACT measure nothing
-                           and leave rows out from layer 0 on, whatever this says; check_layers can
-                           have them choose later */
-  uint32_t correction;  /* BLEND_CORRECTION_*; default AUTO. Corrected are the rows of chunks that
-                           are not recomputed, after the check layer of the profile, where that is
-                           the first of this fuse and the chunk prefix is the profile's; in every
-                           other fuse AUTO corrects nothing and ON is an error */
-  const blend_check_layer *check_layers; /* gradual filtering (CacheBlend 4.3, figure 9): layers
-                           rise, ratios do not; each chooses among the rows that the one before let
-                           through, and every row keeps its fresh K, V up to the layer that leaves
-                           it out. NULL: one, of check_layer and ratio. A layer 0 (FIRST_K, RANDOM
-                           and CONTEXT_IMPACT only) is before that layer. With CASCADE the first is
-                           0 */
+                           profile's, 1 without one. FIRST_K, RANDOM and CONTEXT_IMPACT measure
+                           nothing and choose before layer 0 whatever this is; with check_layers
+                           they can choose later */
+  uint32_t correction;  /* BLEND_CORRECTION_*; default AUTO. It corrects the rows of chunks that are
+                           not recomputed, at the layers after the profile's check layer. That must
+                           be the first check layer of this fuse, and the chunk prefix must be the
+                           profile's; otherwise AUTO corrects nothing and ON is an error */
+  const blend_check_layer *check_layers; /* gradual filtering (CacheBlend 4.3, figure 9): rows are
+                           chosen at several layers, each time among those of the layer before.
+                           Layers rise, ratios do not. A row keeps its fresh K, V up to the layer
+                           that drops it. NULL: one check layer, of check_layer and ratio. Layer 0
+                           means before that layer, for FIRST_K, RANDOM and CONTEXT_IMPACT only.
+                           With CASCADE the first is 0 */
   size_t n_check_layers;
-  const blend_policy_term *terms; /* UNION: 1 to 16. They choose in this order, a later one among
-                           the rows that the earlier ones left, so the budget is met exactly */
+  const blend_policy_term *terms; /* UNION: 1 to 16. They choose in this order, each among the rows
+                           that the earlier ones left, so the budget is met exactly */
   size_t n_terms;
   blend_score_fn score; /* CALLBACK */
   void *score_user;
   uint64_t seed;        /* of RANDOM: same seed, same rows */
-  double ape_temperature; /* APE: scores of the rows in question are divided by it, at most 100; 0
-                           (default): 0.9 */
-  double ape_scale;     /* APE: the logarithm of what these rows' exponentials add up to is
-                           multiplied by it, before it shares a row's attention with the others, at
-                           most 100; 0 (default): 0.9. Both 1: plain attention. Decoded rows attend
-                           in the same way. When a fusion is extended, the latest fuse with APE sets
-                           both for all such rows. A fusion with APE cannot be saved, and a
-                           layerwise fuse cannot have it */
+  double ape_temperature; /* APE: attention scores of the rows concerned are divided by it, at most
+                           100; 0 (default): 0.9 */
+  double ape_scale;     /* APE: multiplies the logarithm of the sum of these rows' exponentials,
+                           which decides how much attention they get in total, at most 100; 0
+                           (default): 0.9. Both 1: plain attention. Decoded rows attend in the same
+                           way. If a fusion is extended, the latest fuse with APE sets both for all
+                           such rows. A fusion with APE cannot be saved, and a layerwise fuse
+                           cannot use it */
 } blend_selection_options;
 
 BLEND_API int32_t blend_selection_options_init(blend_selection_options *options,
@@ -131,8 +132,8 @@ BLEND_API int32_t blend_selection_options_init(blend_selection_options *options,
 
 /* A schedule for gradual filtering: `*n` check layers from `first_layer` on, evenly spaced over the
  * layers after it, with ratios that fall from about 1.5 `ratio` to 0.5 `ratio` and have the mean
- * `ratio` over those layers. On entry *n is how many are wanted and `out` [*n] has room; fewer
- * where the model has fewer layers. Errors: INVALID_ARGUMENT. */
+ * `ratio` over those layers. On entry *n is how many are wanted, and `out` has that many elements;
+ * on return it may be fewer, if the model has fewer layers. Errors: INVALID_ARGUMENT. */
 BLEND_API int32_t blend_model_default_check_layers(const blend_model *model, double ratio,
                                                    uint32_t first_layer, blend_check_layer *out,
                                                    size_t *n, blend_error **err);

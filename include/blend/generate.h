@@ -26,8 +26,8 @@ BLEND_API int32_t blend_fusion_get_tokens(const blend_fusion *fusion, const int3
 BLEND_API int32_t blend_fusion_decode(blend_fusion *fusion, const int32_t *tokens, size_t n_tokens,
                                       const blend_cancel *cancel, blend_error **err);
 
-/* What is added to a token's logit; -INFINITY: never this token. Several of one token add up. A
- * plain pair that will not grow. */
+/* A value that is added to a token's logit; -INFINITY: never this token. Several for one token add
+ * up. A plain pair that will not grow. */
 typedef struct blend_token_bias {
   int32_t token;
   float bias;
@@ -45,19 +45,22 @@ typedef struct blend_logprob {
  * with BLEND_E_CALLBACK. Called on the calling thread. */
 typedef int32_t (*blend_logits_fn)(void *user, float *logits, size_t n_vocab);
 
-/* For a token that is about to be reported: logprobs[0] is its own, then come the top_logprobs
- * likeliest, falling, ties by the lower id. Valid during the call. Otherwise as blend_logits_fn. */
+/* Called for a token that is about to be reported: logprobs[0] is its own, then come the
+ * top_logprobs likeliest tokens in falling order, ties by the lower id. Valid during the call.
+ * Otherwise as blend_logits_fn. */
 typedef int32_t (*blend_logprobs_fn)(void *user, const blend_logprob *logprobs, size_t n);
 
 typedef struct blend_generate_options {
   uint32_t struct_size;
   uint32_t n_threads;   /* of this call; 0 (default): the fusion's, that of blend_fuse_options */
   /* Where it ends. */
-  uint32_t max_tokens;  /* default 128, at most 2^31 - 1; fewer if the reserved rows end sooner */
+  uint32_t max_tokens;  /* default 128, at most 2^31 - 1; generation ends sooner if no reserved row
+                           is left (reserve_tokens of blend_fuse_options) */
   uint32_t ignore_eos;  /* 1: generate past EOS */
   const int32_t *stop_tokens; /* besides EOS */
   size_t n_stop_tokens;
-  const blend_text *stop_texts; /* the text ends before the first of them, wherever tokens end */
+  const blend_text *stop_texts; /* the text ends before the first of them, also in the middle of a
+                           token */
   size_t n_stop_texts;
   /* Sampling. */
   uint64_t seed;        /* of the sampler; same seed, same tokens */
@@ -66,25 +69,26 @@ typedef struct blend_generate_options {
   float min_p;          /* tokens less likely than this share of the likeliest one's probability are
                            left out; 0 (default): off */
   uint32_t top_k;       /* 0 (default): off */
-  float repetition_penalty; /* the logit of a token that was seen is divided by it, multiplied where
-                           it is negative; 1 (default): off */
-  float frequency_penalty; /* subtracted from a logit once for each time that its token was seen; 0
+  float repetition_penalty; /* divides the logit of a token that was seen, or multiplies it if it is
+                           negative; 1 (default): off */
+  float frequency_penalty; /* subtracted from a logit for each time that its token was seen; 0
                            (default): off */
   float presence_penalty; /* subtracted from a logit if its token was seen; 0 (default): off */
-  uint32_t penalty_context; /* rows before this call whose tokens count as seen, besides those that
-                           it generates; 0 (default): none, so that quoting is free */
+  uint32_t penalty_context; /* number of rows before this call whose tokens count as seen, besides
+                           those that it generates; 0 (default): none, so quoting the documents is
+                           not penalized */
   const blend_token_bias *logit_bias;
   size_t n_logit_bias;
   blend_logits_fn logits;
   void *logits_user;
   /* Reports. */
-  uint32_t top_logprobs; /* likeliest tokens that `logprobs` is given with each token; 0 (default):
-                           it is not called */
+  uint32_t top_logprobs; /* how many of the likeliest tokens `logprobs` receives with each token; 0
+                           (default): it is not called */
   /* Prompt-lookup decoding. */
   uint32_t draft_tokens; /* maximum draft tokens per step. Drafts are the tokens that followed the
                            longest earlier match of the current suffix (the latest of equals). The
-                           output is the same bits; answers that quote their documents come sooner,
-                           others cost a little more. 0 (default): off, at most 16; no effect on
+                           output is the same bits; answers that quote their documents are faster,
+                           others a little slower. 0 (default): off, at most 16; no effect on
                            CUDA */
   uint32_t draft_match; /* minimum suffix length to match, at least 1; default 3. A match of n
                            tokens drafts at most n */
@@ -97,20 +101,20 @@ typedef struct blend_generate_options {
 BLEND_API int32_t blend_generate_options_init(blend_generate_options *options, size_t struct_size);
 
 /* A token and the text it completes: whole UTF-8 sequences, NUL-terminated (text_bytes does not
- * count the NUL). "" while a sequence is incomplete, or a stop text may have begun in it: that text
- * comes with a later token, or with token -1 (no token, not counted) if the stop token is the next.
- * Valid during the call only. */
+ * count the NUL). It is "" while a sequence is incomplete or a stop text may have begun. The text
+ * that was held back comes with a later token, or, if a stop token comes next, with token -1, which
+ * is not counted. Valid during the call only. */
 typedef int32_t (*blend_token_fn)(void *user, int32_t token, const char *text, size_t text_bytes);
 
 /* Generates from the fusion's logits, one callback a token, and appends what it generates to the
- * cache, so that a later call continues. The stop token is not reported. A token is reported before
- * it is appended: the one at which a callback stopped the call, a cancel caught it, or a stop text
- * was whole, is counted but not appended. A stop text counts where it lies in one call's text as a
- * whole. `fn` and `n_generated` may be NULL. Returns BLEND_OK (max_tokens or the cache's end) or
- * BLEND_STOPPED. Errors: CANCELLED, CALLBACK, NUMERIC (also: `logits` left a NaN or +infinity),
- * INVALID_ARGUMENT (also: bias and `logits` leave no token).
- * Calls on fusions of one model that run at the same time share the pass over the weights at each
- * token (continuous batching); the bits that a call computes do not depend on the others. */
+ * cache, so that a later call continues. The stop token is not reported. A token is reported and
+ * counted before it is appended. So the last token is counted but not appended if a callback or a
+ * cancel stopped the call, or a stop text was complete. A stop text is found only within the text
+ * of one call. `fn` and `n_generated` may be NULL. Returns BLEND_OK (max_tokens or the end of the
+ * cache) or BLEND_STOPPED. Errors: CANCELLED, CALLBACK, NUMERIC (also: `logits` left a NaN or
+ * +infinity), INVALID_ARGUMENT (also: bias and `logits` leave no token). Calls on fusions of one
+ * model that run at the same time share the pass over the weights at each token (continuous
+ * batching); the bits that a call computes do not depend on the others. */
 BLEND_API int32_t blend_fusion_generate(blend_fusion *fusion,
                                         const blend_generate_options *options, blend_token_fn fn,
                                         void *user, size_t *n_generated, blend_error **err);

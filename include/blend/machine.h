@@ -17,7 +17,7 @@ extern "C" {
 typedef struct blend_machine_options {
   uint32_t struct_size;
   uint32_t flags;      /* BLEND_MACHINE_* */
-  uint32_t n_threads;  /* that are timed; 0: all. For fuses with n_threads: theirs */
+  uint32_t n_threads;  /* threads that are timed; 0: all. Give the n_threads of your fuses */
   uint32_t reserved;   /* 0 */
   uint64_t max_tokens; /* longest prefill that is timed, at most the context; longer ones are
                           extrapolated. 0: 1024 */
@@ -28,10 +28,10 @@ typedef struct blend_machine_options {
 
 BLEND_API int32_t blend_machine_options_init(blend_machine_options *options, size_t struct_size);
 
-/* Takes the measurement that the file `path` holds, if it is of this CPU, number of threads and
- * model (returns BLEND_EXISTS); otherwise measures in a few prefills, best on an idle machine, and
- * writes the file (BLEND_OK). A damaged file is replaced. `path` may be NULL: nothing is kept. One
- * file holds one measurement; the folder of the store's directory is a good place.
+/* Reads the measurement in the file `path` if it is of this CPU, number of threads and model, and
+ * returns BLEND_EXISTS. Otherwise it measures a few prefills, best on an idle machine, writes the
+ * file, and returns BLEND_OK. A damaged file is replaced. `path` may be NULL: nothing is kept. One
+ * file holds one measurement; put it beside the store's directory.
  * Errors: INVALID_ARGUMENT, IO (the file cannot be written), OUT_OF_MEMORY, CANCELLED, CALLBACK. */
 BLEND_API int32_t blend_machine_open(blend_machine **out, const blend_model *model,
                                      const char *path, const blend_machine_options *options,
@@ -82,25 +82,26 @@ typedef struct blend_advise_options {
 
 BLEND_API int32_t blend_advise_options_init(blend_advise_options *options, size_t struct_size);
 
-#define BLEND_ADVICE_NO_DELAY 1u /* at the ratio asked for, only the first layer is waited for */
-#define BLEND_ADVICE_CHEAPEST 2u /* the cheapest of those; ties go to the faster, then the first */
+#define BLEND_ADVICE_NO_DELAY 1u /* at the given ratio the compute waits for the first layer only */
+#define BLEND_ADVICE_CHEAPEST 2u /* the cheapest storage with NO_DELAY; ties go to the faster, then
+                                    the first */
 #define BLEND_ADVICE_SLOWER_THAN_PREFILL 4u /* loading takes longer than computing everything */
 
 typedef struct blend_advice {
   uint32_t struct_size; /* the same in every element of an array */
   uint32_t flags;       /* BLEND_ADVICE_* */
   uint64_t load_ns;
-  uint64_t recompute_ns; /* at the ratio asked for */
-  double hidden_ratio;   /* the largest ratio whose recompute hides behind loading, layer by
-                            layer */
-  double ratio;          /* that the controller of a fuse from this storage takes, at least the
-                            ratio asked for */
+  uint64_t recompute_ns; /* at the given ratio */
+  double hidden_ratio;   /* the largest ratio at which recomputing a layer takes no longer than
+                            loading it */
+  double ratio;          /* the ratio that a fuse's controller takes with this storage, at least the
+                            given ratio */
   double cost_per_hour;  /* of keeping the chunks' bytes */
   uint64_t load_bytes;   /* as they are stored */
 } blend_advice;
 
-/* Of several storages the cheapest that adds no delay, and the ratio each allows (CacheBlend
- * section 5.1). storages, advice: [n_storages], every element initialised. `options` may be NULL.
+/* Finds the cheapest storage that adds no delay, and the ratio that each allows (CacheBlend section
+ * 5.1). storages, advice: [n_storages], every element initialised. `options` may be NULL.
  * Errors: INVALID_ARGUMENT (names the storage), INVALID_STRUCT. */
 BLEND_API int32_t blend_machine_advise(const blend_machine *machine, const blend_storage *storages,
                                        size_t n_storages, const blend_advise_options *options,

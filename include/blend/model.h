@@ -15,17 +15,16 @@ extern "C" {
 typedef struct blend_model blend_model;
 
 /* How the weights' matrices are kept in memory. */
-#define BLEND_WEIGHTS_AUTO 0u   /* MAPPED where they are quantized and the backend can, else
-                                   PACKED */
+#define BLEND_WEIGHTS_AUTO 0u   /* MAPPED for a quantized file on a CPU, else PACKED */
 #define BLEND_WEIGHTS_PACKED 1u /* a copy in the form that computes fastest: on a CPU the file's f16
                                    or bf16, else f32 (4 bytes a weight); bf16 on a GPU */
 #define BLEND_WEIGHTS_MAPPED 2u /* as in the file, decoded while they are used: only the page cache
-                                   holds them, and processes share it. CPU only (UNSUPPORTED). The
-                                   file must not be cut short while the model is open */
+                                   holds them, and processes share it. CPU only, else UNSUPPORTED.
+                                   The file must not be truncated while the model is open */
 #define BLEND_WEIGHTS_INT8 3u   /* a copy of 8 bits a weight with one scale per output; activations
-                                   become bytes too, with one scale per row. Faster where
+                                   are rounded to 8 bits too, with one scale per row. Faster where
                                    blend_ctx_backend() names VNNI or the dot product. Answers differ
-                                   a little: docs/quality.md. CPU only (UNSUPPORTED) */
+                                   a little: docs/quality.md. CPU only, else UNSUPPORTED */
 
 typedef struct blend_model_options {
   uint32_t struct_size;
@@ -43,7 +42,7 @@ BLEND_API int32_t blend_model_options_init(blend_model_options *options, size_t 
  * and tokenizers. Files are mapped, every offset and shape in them is checked, and the weights are
  * packed for this machine.
  * Errors: NOT_FOUND, IO, FORMAT (names the file and the offset, member or tensor), UNSUPPORTED
- * (names what was met), NUMERIC (a NaN or infinity in the weights), OUT_OF_MEMORY, CANCELLED,
+ * (names what is unknown), NUMERIC (a NaN or infinity in the weights), OUT_OF_MEMORY, CANCELLED,
  * CALLBACK. */
 BLEND_API int32_t blend_model_open(blend_model **out, const blend_ctx *ctx, const char *path,
                                    const blend_model_options *options, blend_error **err);
@@ -65,14 +64,14 @@ typedef struct blend_model_info {
   uint32_t weights;        /* BLEND_WEIGHTS_PACKED, _MAPPED or _INT8; 0 where there are none */
   double rope_theta;
   uint64_t n_parameters;
-  uint64_t weight_bytes;       /* the process's own memory for weights: little where they are
+  uint64_t weight_bytes;       /* the process's own memory for weights: little if they are
                                   mapped */
   uint64_t kv_bytes_per_token; /* in the fused cache, all layers */
   /* Strings are valid while the model is open. */
   const char *architecture;  /* "llama", "qwen2", ... */
   const char *name;          /* general.name or "" */
   const char *weight_dtype;  /* "f32", "f16", "bf16", "q8_0", ...: the file's matrices */
-  const char *chat_template; /* the model's, Jinja source; blend_chat_render renders it; "": none */
+  const char *chat_template; /* Jinja source, which blend_chat_render renders; "": none */
   uint8_t fingerprint[32];   /* SHA-256 over weights, tokenizer and hyperparameters */
 } blend_model_info;
 
@@ -86,14 +85,14 @@ BLEND_API int32_t blend_model_get_info(const blend_model *model, blend_model_inf
 
 /* Tokens of a UTF-8 text (invalid bytes become byte tokens). Writes up to `capacity` ids and the
  * full count to *n_tokens. Errors: BUFFER_TOO_SMALL (call again with *n_tokens), INVALID_ARGUMENT,
- * UNSUPPORTED (the model's own patterns take too long over this text). */
+ * UNSUPPORTED (the patterns of the model's tokenizer take too long on this text). */
 BLEND_API int32_t blend_model_tokenize(const blend_model *model, const char *text,
                                        size_t text_bytes, uint32_t flags, int32_t *tokens,
                                        size_t capacity, size_t *n_tokens, blend_error **err);
 
 /* Text of tokens: bytes, not NUL-terminated, possibly cut inside a UTF-8 sequence. The space that
  * SentencePiece put before the first token is dropped unless BLEND_TOKENIZE_RAW. Control tokens
- * give nothing unless BLEND_TOKENIZE_SPECIAL. Errors: BUFFER_TOO_SMALL (needs *n_bytes),
+ * give no text unless BLEND_TOKENIZE_SPECIAL is set. Errors: BUFFER_TOO_SMALL (needs *n_bytes),
  * INVALID_ARGUMENT (a token outside the vocabulary). */
 BLEND_API int32_t blend_model_detokenize(const blend_model *model, const int32_t *tokens,
                                          size_t n_tokens, uint32_t flags, char *text,

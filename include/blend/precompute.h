@@ -10,14 +10,14 @@
 extern "C" {
 #endif
 
-#define BLEND_PUT_BACKGROUND 1u /* return once the chunk is queued; blend_store_wait tells when it
-                                   is on disk, and whether that failed */
+#define BLEND_PUT_BACKGROUND 1u /* return once the chunk is queued; blend_store_wait says when it is
+                                   on disk, or why it is not */
 #define BLEND_PUT_AFTER_BOS 2u  /* blend_precompute only: also stores a copy prefilled after BOS
                                    alone, so that the chunk is a prefix hit when it comes first. No
                                    effect where the model has no BOS, or BOS is the chunk prefix */
 
-/* A passage that a chunk is prefilled after, and that is not stored with it. A plain pair that will
- * not grow. */
+/* A passage that stands before a chunk while the chunk is prefilled; it is not stored with the
+ * chunk. A plain pair that will not grow. */
 typedef struct blend_context_passage {
   const int32_t *tokens; /* [n_tokens] */
   size_t n_tokens;
@@ -30,26 +30,28 @@ typedef struct blend_precompute_options {
   uint32_t flags;     /* BLEND_PUT_* */
   uint32_t codec;     /* BLEND_CODEC_* */
   uint32_t n_threads; /* of the call; 0: all */
-  const int32_t *chunk_prefix; /* prefilled before the chunk, not stored; part of the id. Give the
-                                  prompt head: all tokens before the first chunk of the prompts that
-                                  will hold this one (BOS, what the chat template opens with, the
-                                  system text). Without it the chunk's first token draws attention
-                                  that it has in no prompt, and answers are lost */
+  const int32_t *chunk_prefix; /* tokens that stand before the chunk while it is prefilled: not
+                                  stored, part of the id. Give the prompt head, that is all tokens
+                                  before the first chunk of your prompts (BOS, the opening of the
+                                  chat template, the system text). Without it the first token of the
+                                  chunk becomes an attention sink, which it is in no prompt, and
+                                  many answers are wrong (docs/quality.md) */
   size_t n_chunk_prefix;
-  const blend_context_passage *contexts; /* [n_contexts] passages, each prefilled between
-                                  chunk_prefix and the chunk, in a pass of its own. The record is
-                                  contextual: the mean of the passes' K and V. Its id differs from
-                                  that of the record without passages, and does not depend on which
-                                  passages they are. blend_fuse prefers it where the chunk does not
-                                  stand first. Rows of a passage that the store holds after the same
-                                  chunk_prefix are loaded. Two to four texts of the same kind are
-                                  best; blend_precompute_corpus finds them. blend_precompute only */
+  const blend_context_passage *contexts; /* [n_contexts] passages for a contextual record, which
+                                  brings answers nearer to full prefill's. The chunk is prefilled
+                                  once for each passage, after chunk_prefix and that passage, and
+                                  the mean of these K and V is stored. Two to four texts of the same
+                                  kind are best; blend_precompute_corpus finds them. A passage that
+                                  the store holds after the same chunk_prefix is loaded. The id is
+                                  not that of the record without passages, and does not depend on
+                                  which passages they are. blend_fuse prefers the contextual record,
+                                  except where the chunk stands first. blend_precompute only */
   size_t n_contexts;  /* at most BLEND_MOST_CONTEXTS; 0: none */
   const char *tenant; /* salt of the id, so that tenants never share chunks; NULL = "" */
-  const char *label;  /* what the chunk is called from now on, if given; by custom
-                         "document#part" */
+  const char *label;  /* a name for the chunk, usually "document#part"; if given, it replaces the
+                         label that the chunk has */
   const char *tags;   /* words with one space between, "lang=en draft"; if given, they replace the
-                         tags that it has */
+                         tags that the chunk has */
   blend_progress_fn progress; /* layers */
   void *progress_user;
   const blend_cancel *cancel;
@@ -58,16 +60,17 @@ typedef struct blend_precompute_options {
 BLEND_API int32_t blend_precompute_options_init(blend_precompute_options *options,
                                                 size_t struct_size);
 
-/* Labels and tags are stored with a chunk and are no part of its id: the same tokens under another
- * label are the same chunk, which then has the new label. NULL, the default, leaves what is there;
- * "" removes it. Both are UTF-8 without control characters. */
+/* Labels and tags are stored with a chunk but do not count for its id: putting the same tokens with
+ * another label gives the same chunk the new label. NULL, the default, leaves the label or the tags
+ * as they are; "" removes them. Both are UTF-8 without control characters. */
 #define BLEND_LABEL_BYTES 1024u /* the longest label */
 #define BLEND_TAGS_BYTES 1024u  /* the longest list of tags */
 
 /* Prefills one chunk after chunk_prefix and stores its K (before RoPE) and V (CacheBlend section 4;
  * AttentionStore section 3.4.1 for the order of K and RoPE). BLEND_OK: the chunk is on disk.
- * BLEND_EXISTS: it was there already. Then nothing was computed, its bytes were not read (the next
- * fuse that meets a damaged chunk mends it), and it has the label and tags of `options` now.
+ * BLEND_EXISTS: it was there already. Then nothing was computed, and it has the label and tags of
+ * `options` now. Its bytes were not read: if they are damaged, the next fuse notices and computes
+ * the chunk again.
  * `options` and `id` may be NULL. tokens: [n_tokens].
  * Errors: INVALID_ARGUMENT (no tokens, one outside the vocabulary, or a label or tags that are too
  * long or not a line of UTF-8), CONTEXT_LENGTH, FULL, READ_ONLY, IO, NUMERIC, CANCELLED,
@@ -77,9 +80,10 @@ BLEND_API int32_t blend_precompute(const blend_model *model, const blend_store *
                                    const blend_precompute_options *options, blend_chunk_id *id,
                                    blend_error **err);
 
-/* Whether a chunk is in the store: the look-up that a fuse would do, without counting it. `options`
- * (chunk_prefix, tenant) as for blend_precompute, may be NULL. `id` may be NULL and is written
- * either way. tokens: [n_tokens]. Errors: NOT_FOUND, INVALID_ARGUMENT, CONTEXT_LENGTH, IO. */
+/* Whether a chunk is in the store: the look-up of a fuse, but it does not count as a use. `options`
+ * (chunk_prefix, tenant) as for blend_precompute, may be NULL. `id`, if not NULL, is written
+ * whether the chunk is found or not. tokens: [n_tokens]. Errors: NOT_FOUND, INVALID_ARGUMENT,
+ * CONTEXT_LENGTH, IO. */
 BLEND_API int32_t blend_chunk_find(const blend_model *model, const blend_store *store,
                                    const int32_t *tokens, size_t n_tokens,
                                    const blend_precompute_options *options, blend_chunk_id *id,
@@ -97,11 +101,11 @@ typedef struct blend_corpus_chunk {
   const char *tags;
 } blend_corpus_chunk;
 
-/* What became of one text. Valid during the call of `on_record` only. */
+/* The result for one text. Valid during the call of `on_record` only. */
 typedef struct blend_corpus_record {
   uint32_t struct_size;
-  uint32_t n_contexts; /* passages of the contextual record; 0: no other chunk is similar, so there
-                          is none */
+  uint32_t n_contexts; /* passages of the contextual record; 0: there is no contextual record, since
+                          no other chunk is similar */
   uint64_t index;      /* of the text */
   uint64_t existed;    /* 1: nothing was computed */
   blend_chunk_id id;   /* of the contextual record, or of the one after the head alone */
@@ -110,8 +114,8 @@ typedef struct blend_corpus_record {
 /* Non-zero stops with BLEND_E_CALLBACK. On the calling thread. */
 typedef int32_t (*blend_corpus_fn)(void *user, const blend_corpus_record *record);
 
-#define BLEND_CORPUS_REFRESH 1u   /* compute contextual records again whose similar chunks
-                                     changed */
+#define BLEND_CORPUS_REFRESH 1u   /* also compute those contextual records again whose most similar
+                                     chunks have changed */
 #define BLEND_CORPUS_HEAD_ONLY 2u /* no contextual records */
 
 typedef struct blend_corpus_options {
@@ -121,12 +125,12 @@ typedef struct blend_corpus_options {
   uint32_t n_threads;  /* of the call; 0: all */
   const int32_t *chunk_prefix; /* the prompt head, as in blend_precompute_options */
   size_t n_chunk_prefix;
-  const char *tenant;  /* chunks of other tenants are no context */
-  uint32_t n_contexts; /* similar chunks each, at most BLEND_MOST_CONTEXTS; 0 (default): 4. A record
-                          costs one pass over its own rows for each, and one for the head record */
+  const char *tenant;  /* chunks of other tenants are not used as context */
+  uint32_t n_contexts; /* similar chunks for each text, at most BLEND_MOST_CONTEXTS; 0 (default): 4.
+                          Each costs one more prefill of the text's own rows */
   uint32_t reserved;   /* 0 */
-  double min_similarity; /* 0 to 0.9: chunks that are less alike are no context; default 0 */
-  blend_progress_fn progress; /* records: each text counts for the one after the head and for the
+  double min_similarity; /* 0 to 0.9: less similar chunks are not used as context; default 0 */
+  blend_progress_fn progress; /* records: two for each text, the one after the head and the
                                  contextual one */
   void *progress_user;
   const blend_cancel *cancel;
@@ -136,16 +140,16 @@ typedef struct blend_corpus_options {
 
 BLEND_API int32_t blend_corpus_options_init(blend_corpus_options *options, size_t struct_size);
 
-/* Stores the chunks of a corpus so that they serve each other as context. Each gets a record after
- * the prompt head alone, which is exact where the chunk stands first in a prompt, and a contextual
- * record over its most similar chunks among `chunks` and those that the store holds after the same
- * head (docs/fusion.md, "The record of a chunk"). Similarity is the cosine of TF-IDF weights over
- * token ids. Chunks of 0.9 and more say the same and are no context, nor are those of ten tokens
- * and fewer.
- * BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. A call that was stopped and is
- * made again goes on where it ended. A removed chunk stays part of the means that were made with
- * it, until they are refreshed. chunks: [n]. Errors name the chunk; they are those of
- * blend_precompute. */
+/* Stores the chunks of a corpus so that they serve each other as context. Each gets two records:
+ * one after the prompt head alone, which is exact where the chunk stands first in a prompt, and a
+ * contextual record over the chunks most similar to it (docs/fusion.md, "The record of a chunk").
+ * These are sought among `chunks` and those that the store holds after the same head. Similarity is
+ * the cosine of TF-IDF weights over token ids. Not used as context: chunks with a similarity of 0.9
+ * or more, which say the same, and chunks of ten tokens or fewer.
+ * BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. Call it again after it was
+ * stopped, and it goes on where it ended. Removing a chunk does not change the contextual records
+ * that were made with it, until they are refreshed. chunks: [n]. Errors name the chunk; they are
+ * those of blend_precompute. */
 BLEND_API int32_t blend_precompute_corpus(const blend_model *model, const blend_store *store,
                                           const blend_corpus_chunk *chunks, size_t n,
                                           const blend_corpus_options *options, blend_error **err);

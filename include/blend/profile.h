@@ -10,30 +10,31 @@
 extern "C" {
 #endif
 
-/* The share of full prefill's answers that fusing keeps depends on the model: on what its chunks
- * are prefilled after, on the share of rows that is recomputed, and on whether the drift of the
- * other rows can be predicted. blend_calibrate measures that on sample prompts and writes a
- * profile; blend_verify measures a profile on other prompts.
+/* The share of full prefill's answers that fusing keeps depends on the model, on the chunk prefix,
+ * on the recomputed share of the rows, and on whether the drift of the other rows can be predicted.
+ * blend_calibrate measures that on sample prompts and writes a profile; blend_verify measures a
+ * profile on other prompts.
  *
  * The drift correction: a row that is not recomputed keeps stored K and V, which lack what the row
- * would have taken from the chunks before it. At the check layer its fresh K and V are known, and
- * their difference from the stored ones predicts what the stored ones lack later: such a row takes
- * K, V + x A_l at each later layer l, x its inputs (BLEND_DRIFT_*) and A_l a matrix fitted by ridge
- * regression. A row that was left out before layer 0 (CASCADE, PROBE, CONTEXT_IMPACT, FIRST_K,
- * RANDOM) has no fresh K and V at all: maps of its own take its stored K and V of that layer and
- * the statistics that its chunk keeps. */
+ * would have taken from the chunks before it (its drift). At the check layer its fresh K and V are
+ * known, and their difference from the stored ones predicts the drift at later layers. So at each
+ * later layer l the row gets K, V + x A_l. Here x are its inputs (BLEND_DRIFT_*) and A_l, the drift
+ * map, is a matrix fitted by ridge regression. A row that was left out before layer 0 (CASCADE,
+ * PROBE, CONTEXT_IMPACT, FIRST_K, RANDOM) has no fresh K and V. Such rows have maps of their own,
+ * whose inputs are the stored K and V of that layer and the statistics that the chunk keeps. */
 
 /* Inputs of the drift maps. The deviation (fresh - stored K and V at the check layer, K before
  * RoPE) is always one. */
 #define BLEND_DRIFT_DEVIATION 1u
 #define BLEND_DRIFT_FRESH 2u    /* the fresh K and V themselves */
-#define BLEND_DRIFT_CONSTANT 4u /* 1 */
+#define BLEND_DRIFT_CONSTANT 4u /* a constant, 1 */
 
 /* ---- A profile ---------------------------------------------------------------------------- */
 
-/* Opens a profile file. `path` NULL: the one that lies beside the model, FILE.profile of a file and
- * DIRECTORY/blend.profile of a directory. A fuse does not open it by itself, because the chunks
- * must have been precomputed with its chunk prefix: open it, and apply it to both.
+/* Opens a profile file. `path` NULL: the one beside the model, FILE.profile for a file and
+ * DIRECTORY/blend.profile for a directory. A fuse does not open it by itself, because the chunks
+ * must have been precomputed with the profile's chunk prefix. Give that prefix to blend_precompute,
+ * and apply the profile to the fuse (blend_profile_apply).
  * Errors: NOT_FOUND, IO, FORMAT (not a profile, or truncated), CORRUPT (its checksum fails),
  * MISMATCH (of another model or format version), NUMERIC, OUT_OF_MEMORY. */
 BLEND_API int32_t blend_profile_open(blend_profile **out, const blend_model *model,
@@ -43,15 +44,15 @@ BLEND_API void blend_profile_close(blend_profile *profile);
 typedef struct blend_profile_info {
   uint32_t struct_size;
   uint32_t trusted;    /* 1: `ratio` kept the limits; 0: no measured ratio did, and `ratio` is 1 */
-  /* What was chosen. */
+  /* The choice. */
   uint32_t policy;     /* BLEND_POLICY_HKVD, _CASCADE or _ATTENTION */
   uint32_t metric;     /* BLEND_METRIC_* */
   uint32_t check_layer;
   uint32_t corrected;  /* 1: the drift correction is part of the choice */
-  double ratio;        /* the least trusted one */
+  double ratio;        /* the least ratio that is trusted */
   const int32_t *chunk_prefix; /* valid while the profile is open */
   size_t n_chunk_prefix;
-  /* What it was chosen by. */
+  /* The limits and the samples. */
   double max_kl;       /* limit of the mean KL(full || fused), nats */
   double min_top1;     /* limit of the share of positions whose likeliest token is full prefill's */
   uint64_t n_fitted;   /* sample prompts that the maps were fitted on */
@@ -62,26 +63,28 @@ typedef struct blend_profile_info {
   uint32_t kv_dtype;     /* what chunks were stored as: BLEND_DTYPE_F32, _F16 or _BF16 */
   uint32_t drift_inputs; /* BLEND_DRIFT_*; 0: the profile has no maps */
   uint32_t drift_rank;   /* 0: whole matrices */
-  uint32_t stored_rank;  /* of the maps of rows that were left out before layer 0; 0: it has none */
+  uint32_t stored_rank;  /* of the maps for rows left out before layer 0; 0: there are no such
+                            maps */
   uint64_t drift_bytes;  /* memory the packed maps take */
-  double ridge;          /* that the drift maps were fitted with */
+  double ridge;          /* of the regression that fitted the drift maps */
   /* Rounding by layer (blend_store_set_codec_profile). */
   const float *layer_steps; /* [n_layer_steps], valid while the profile is open: factor on the
                                quantization step of BLEND_CODEC_RANS of each layer */
-  size_t n_layer_steps;     /* n_layers; 0: all layers alike, and what follows is 0 */
+  size_t n_layer_steps;     /* n_layers; 0: all layers alike, and the following members are 0 */
   double steps_kl_alike;    /* mean KL(reuse of exact chunks || of rounded ones), nats, at
                                codec_step 1 with all layers alike */
   double steps_kl_split;    /* the same with these factors */
   double steps_gain_margin; /* half the 95 % interval of the difference */
   double steps_bits_alike;  /* bits an element of K and V with all layers alike */
   double steps_bits_split;  /* the same with these factors */
-  uint64_t n_steps_measured; /* sample prompts, other than those that the factors were fitted on */
+  uint64_t n_steps_measured; /* sample prompts of these measurements; the factors were fitted on
+                                others */
 } blend_profile_info;
 
 BLEND_API int32_t blend_profile_get_info(const blend_profile *profile, blend_profile_info *info,
                                          blend_error **err);
 
-/* One line of a measured table: one kind of fusing over all measured prompts. */
+/* One line of a measured table: one way of fusing, over all measured prompts. */
 typedef struct blend_measurement {
   uint32_t struct_size;
   uint32_t policy;    /* BLEND_POLICY_HKVD, _CASCADE or _ATTENTION */
@@ -96,7 +99,8 @@ typedef struct blend_measurement {
                          kl_mean + kl_margin and top1 - top1_margin keep them */
   double top1;        /* share of positions whose likeliest token is full prefill's */
   double top1_margin; /* half the 95 % interval of top1 over the prompts */
-  double flops;       /* of full prefill's; 0: not known (a profile of an older library) */
+  double flops;       /* as a share of full prefill's; 0: not known (a profile of an older
+                         library) */
   uint64_t n_positions;
   const int32_t *chunk_prefix; /* from a profile: valid while it is open; to a callback: during
                                   it */
@@ -106,14 +110,15 @@ typedef struct blend_measurement {
 /* Line `index` of 0 .. n_measurements-1 of the table that the profile was chosen from. */
 BLEND_API int32_t blend_profile_get_measurement(const blend_profile *profile, size_t index,
                                                 blend_measurement *measurement, blend_error **err);
-/* Shares of the squared drift of K and of V at `layer` that its map took away where it was fitted.
- * NOT_FOUND for a layer without a map. */
+/* Shares of the squared drift of K and of V at `layer` that its map explains on the samples that it
+ * was fitted on. Errors: NOT_FOUND (a layer without a map). */
 BLEND_API int32_t blend_profile_get_drift(const blend_profile *profile, uint32_t layer, double *k,
                                           double *v, blend_error **err);
 
-/* Sets initialised options to the profile's choice: policy (AUTO: the profile's, where it can be),
- * ratio, chunk_prefix, n_chunk_prefix and profile. Metric, check layer and correction follow the
- * profile where `selection` does not set them. Members set afterwards override the profile.
+/* Sets initialised options to the profile's choice: `policy` to AUTO, which takes the profile's
+ * policy if the prompt allows it; `ratio`, `chunk_prefix`, `n_chunk_prefix` and `profile`. Metric,
+ * check layer and correction follow the profile unless `selection` sets them. Members that are set
+ * afterwards override the profile.
  * chunk_prefix points into the profile: it must stay open as long as the options are used. Give the
  * same prefix to blend_precompute. */
 BLEND_API int32_t blend_profile_apply(const blend_profile *profile, blend_fuse_options *options,
@@ -128,7 +133,7 @@ typedef struct blend_sample {
   size_t n_segments;
 } blend_sample;
 
-/* A line as it is measured. `measurement` is valid during the call only. */
+/* Called with each line when it has been measured. `measurement` is valid during the call only. */
 typedef int32_t (*blend_measurement_fn)(void *user, const blend_measurement *measurement);
 
 /* Token ids. A plain pair that will not grow. */
@@ -137,8 +142,8 @@ typedef struct blend_token_list {
   size_t n_tokens;
 } blend_token_list;
 
-/* A ridge that is chosen by cross-validation: maps fitted on one half of the fitted samples are
- * judged on the other. */
+/* A ridge that is chosen by cross-validation: maps fitted on one half of the samples are judged on
+ * the other half. */
 #define BLEND_RIDGE_AUTO (-1.0)
 
 typedef struct blend_calibrate_options {
@@ -150,9 +155,9 @@ typedef struct blend_calibrate_options {
   uint32_t score_tokens; /* tokens of full prefill's greedy answer that are compared; default 16 */
   uint32_t kv_dtype;     /* BLEND_DTYPE_*: what chunks are rounded to; default AUTO, as in a
                             store */
-  /* What is tried. */
-  const blend_token_list *chunk_prefixes; /* NULL: the prompt head, if all samples have the same,
-                      else nothing, and BOS where the model has one */
+  /* What to try. */
+  const blend_token_list *chunk_prefixes; /* NULL: the prompt head, if all samples have the same
+                      one. Otherwise two: no prefix, and BOS if the model has one */
   size_t n_chunk_prefixes;
   const double *ratios; /* NULL: 0, 0.05, 0.1, 0.15, 0.2, 0.3 */
   size_t n_ratios;
@@ -167,10 +172,10 @@ typedef struct blend_calibrate_options {
   uint32_t correction;   /* BLEND_CORRECTION_*; OFF: no drift maps are fitted */
   uint32_t drift_inputs; /* BLEND_DRIFT_*; default all three */
   uint32_t drift_rank;   /* at most; 0 (default): whole matrices */
-  double ridge;          /* of each input's own power; default BLEND_RIDGE_AUTO */
-  uint64_t step_samples; /* maximum number of samples that the layers' rounding factors are fitted
-                            on, and of others that they are judged on; default 32. 0: all layers
-                            alike */
+  double ridge;          /* relative to each input's own size; default BLEND_RIDGE_AUTO */
+  uint64_t step_samples; /* maximum number of samples on which the layers' rounding factors are
+                            fitted, and the same number on which they are judged; default 32. 0: all
+                            layers alike */
   /* The call. */
   blend_measurement_fn on_measurement;
   void *measurement_user;
@@ -184,19 +189,20 @@ BLEND_API int32_t blend_calibrate_options_init(blend_calibrate_options *options,
 
 /* Measures every chunk prefix, check layer, policy, metric and ratio, plain and corrected, against
  * full prefill, and writes the result atomically to the file `path` (NULL: beside the model, where
- * blend_profile_open looks). With the correction its maps are fitted on samples 0, 2, 4, ... and
- * everything is measured on samples 1, 3, 5, ...; without it on all.
- *   A ratio is trusted when mean KL and top-1 agreement keep the limits, each with the margin of
- * its 95 % interval, there and at every greater measured ratio. It chooses the kind of fusing whose
- * least trusted ratio costs the fewest FLOPs; among those that cost at most half as much again, the
- * one with the least KL.
- *   For the chosen chunk prefix it finds the layers' rounding factors. It rounds one layer at a
- * time on samples 0, 2, ..., reused as they are and fused as chosen, and gives each layer a factor
- * inverse to the root of its share of the KL in both. The factors are kept if on samples 1, 3, ...
- * they are better than all layers alike at reuse by the 95 % interval, and not worse by it as
- * chosen. With fewer than 8 of those samples all layers are alike.
+ * blend_profile_open looks). If drift maps are fitted, that is on samples 0, 2, 4, ..., and the
+ * measurements are on samples 1, 3, 5, ...; otherwise they are on all samples.
+ *   A ratio is trusted if mean KL and top-1 agreement keep the limits, each with the margin of its
+ * 95 % interval, at this ratio and at every greater measured one. The choice is the way of fusing
+ * whose least trusted ratio costs the fewest FLOPs or up to 1.5 times as many; among these, the one
+ * with the least KL.
+ *   For the chosen chunk prefix it then finds the layers' rounding factors. On samples 0, 2, ... it
+ * rounds one layer at a time, and measures the KL both with chunks reused as they are and with the
+ * chosen way of fusing. Each layer gets a factor inverse to the root of its share of that KL. The
+ * factors are kept if on samples 1, 3, ... they are better than equal factors for reuse, and not
+ * worse for the chosen way, both by the 95 % interval. With fewer than 8 of those samples all
+ * layers are alike.
  *   Takes a few prefills of the samples for every line of the table; chunks stay in memory. Returns
- * BLEND_OK, or BLEND_BELOW_LIMITS when no ratio kept the limits: the profile then says so and asks
+ * BLEND_OK, or BLEND_BELOW_LIMITS if no ratio kept the limits: the profile then says so and asks
  * for ratio 1.
  * Errors: INVALID_ARGUMENT (names the sample or option), CONTEXT_LENGTH, NUMERIC, IO (of `path`),
  * OUT_OF_MEMORY, CANCELLED, CALLBACK; nothing is written then. */
@@ -229,13 +235,14 @@ typedef struct blend_verdict {
   uint32_t trusted;   /* 1: at the profile's ratio these prompts keep the limits, with their
                          margins */
   double ratio;       /* the profile's */
-  double kl_mean;     /* there */
-  double top1;        /* there */
-  double least_ratio; /* of those measured, from which on all keep the limits; -1: none */
+  double kl_mean;     /* at the profile's ratio */
+  double top1;        /* at the profile's ratio */
+  double least_ratio; /* the least measured ratio from which on all keep the limits; -1: none */
 } blend_verdict;
 
-/* Measures the profile's choice on samples that it was not made from. `verdict` may be NULL.
- * Returns BLEND_OK, or BLEND_BELOW_LIMITS when the limits are not kept at the profile's ratio.
+/* Measures the profile's choice on other samples than those of the calibration. `verdict` may be
+ * NULL. Returns BLEND_OK, or BLEND_BELOW_LIMITS when the limits are not kept at the profile's
+ * ratio.
  * Errors: as blend_calibrate, and MISMATCH (the profile is of another model). */
 BLEND_API int32_t blend_verify(const blend_model *model, const blend_profile *profile,
                                const blend_sample *samples, size_t n_samples,

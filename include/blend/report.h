@@ -1,5 +1,5 @@
 /*
- * report.h - everything a fuse and a store tell about themselves. Include it after "blend/blend.h".
+ * report.h - the full reports of a fuse and of a store. Include it after "blend/blend.h".
  */
 #ifndef BLEND_REPORT_H
 #define BLEND_REPORT_H
@@ -12,63 +12,63 @@ extern "C" {
 
 /* ---- A fuse ------------------------------------------------------------------------------ */
 
-/* In a batch the times of loading are those of the whole batch. */
+/* In a batch, loading times are those of the whole batch. */
 typedef struct blend_fusion_report {
   uint32_t struct_size;
   uint32_t flags; /* BLEND_FUSION_* */
-  /* What was chosen. */
+  /* The choices. */
   uint32_t policy;           /* BLEND_POLICY_*: the one in force */
   uint32_t metric;           /* BLEND_METRIC_* */
   uint32_t norm;             /* BLEND_NORM_* */
   uint32_t relative;
   uint32_t check_layer;      /* the first */
-  uint32_t n_check_layers;   /* 0: the policy chose nothing */
-  uint32_t first_asked_layer; /* PROBE, CASCADE and ATTENTION look at the question's attention at
-                                 these */
-  uint32_t last_asked_layer;  /* layers, mean over them; 0 and 0: the policy looks at none
-                                 beforehand */
+  uint32_t n_check_layers;   /* 0: the policy chose no rows */
+  uint32_t first_asked_layer; /* PROBE, CASCADE and ATTENTION rank rows by the question's attention,
+                                 mean over the layers from this one */
+  uint32_t last_asked_layer;  /* the last of these layers; 0 and 0: the policy does not look at that
+                                 attention */
   uint32_t n_layers;
   uint32_t ring_depth;       /* layers that could be in flight; 0: nothing was loaded */
   double ratio;              /* as asked; of check_layers their mean over the layers after the
                                 first */
   /* Rows. */
   uint64_t n_rows;           /* of the prompt */
-  uint64_t n_rows_resident;  /* there before the fuse: blend_fusion_extend, blend_fusion_restore */
+  uint64_t n_rows_resident;  /* past: in the cache before this fuse (blend_fusion_extend,
+                                blend_fusion_restore) */
   uint64_t n_rows_exact;     /* reused without loss: prefix hits */
   uint64_t n_rows_reused;    /* rows of CHUNK segments found or precomputed, prefix hits included */
-  uint64_t n_rows_selected;  /* recomputed by the policy, all layers: what the last check let
-                                through */
+  uint64_t n_rows_selected;  /* rows that the policy chose and that were recomputed in every layer,
+                                those that passed the last check layer */
   uint64_t n_rows_always;    /* question, new text, misses computed inline */
-  uint64_t n_rows_corrected; /* not recomputed, drift correction applied. n_rows_selected +
-                                n_rows_corrected = all reused rows that are no prefix hits */
-  uint64_t n_rows_judging;   /* recomputed rows by which the drift correction was guarded */
+  uint64_t n_rows_corrected; /* not recomputed, drift correction applied. If it is not 0,
+                                n_rows_selected + n_rows_corrected = n_rows_reused - n_rows_exact */
+  uint64_t n_rows_judging;   /* recomputed rows on which the drift correction was checked */
   uint64_t n_rows_tempered;  /* attended to with APE's temperature and scale */
-  uint64_t n_rows_from_memory; /* rows of PREFIX and CHUNK segments, all that was loaded of which
-                                  came from memory */
-  uint64_t n_rows_from_device; /* of these: all that was needed of them was in device memory
+  uint64_t n_rows_from_memory; /* rows of those PREFIX and CHUNK segments that were loaded from
+                                  memory alone */
+  uint64_t n_rows_from_device; /* of these: rows that were in device memory and not loaded
                                   (device_bytes of blend_ctx_options) */
-  uint64_t n_rows_sooner_computed; /* rows of segments that are stored, but were computed because
-                                  that was sooner than loading: their source is
-                                  BLEND_SOURCE_COMPUTED */
+  uint64_t n_rows_sooner_computed; /* rows of stored segments that were computed because that was
+                                  sooner than loading: their source is BLEND_SOURCE_COMPUTED */
   /* Segments. */
   uint64_t n_segments;
   uint64_t n_hits;           /* PREFIX and CHUNK segments found */
   uint64_t n_misses;
-  uint64_t n_misses_late;    /* of n_misses: the remote tier had not answered when fuse_ms were
-                                over */
-  uint64_t n_misses_queued;  /* BLEND_MISS_COMPUTE_STORE: misses computed in this pass whose prefill
-                                and store follow after it; a first chunk that also gets a copy after
-                                BOS counts too */
+  uint64_t n_misses_late;    /* of n_misses: the remote tier did not answer within fuse_ms */
+  uint64_t n_misses_queued;  /* BLEND_MISS_COMPUTE_STORE: deferred prefills that this fuse has
+                                queued, for its misses and for a first chunk that gets a copy after
+                                BOS */
   /* Bytes of K and V. */
-  uint64_t bytes_loaded;     /* staged, from the store or (misses) from memory; in a batch those
-                                that this prompt was the first to need */
-  uint64_t bytes_from_memory; /* of bytes_loaded: from the store's ram_bytes, from chunks that were
-                                 on their way to the disk, and of misses. The rest, less
+  uint64_t bytes_loaded;     /* read for this fuse, from the store or (misses) from memory; in a
+                                batch those that this prompt was the first to need */
+  uint64_t bytes_from_memory; /* of bytes_loaded: from the store's memory (ram_bytes), from chunks
+                                 that were not on disk yet, and of misses. The remainder, without
                                  bytes_from_remote, came from the disk or its page cache */
-  uint64_t bytes_from_remote; /* of bytes_loaded: brought by a server of the remote tier */
-  uint64_t bytes_from_device; /* not in bytes_loaded: K and V, as if decoded, in device memory */
-  uint64_t bytes_shared;     /* not in bytes_loaded: K and V that were staged anyway, for another
-                                prompt of the batch or another occurrence of the chunk */
+  uint64_t bytes_from_remote; /* of bytes_loaded: from the remote tier */
+  uint64_t bytes_from_device; /* not in bytes_loaded: decoded size of K and V that were in device
+                                 memory */
+  uint64_t bytes_shared;     /* not in bytes_loaded: K and V that had been loaded for another prompt
+                                of the batch, or for another occurrence of the chunk */
   /* Times. ttft_ns is the sum of the eight after it. */
   uint64_t ttft_ns;          /* the whole call: from entry to the logits of the last row */
   uint64_t plan_ns;          /* ids, look-up, token comparison */
@@ -78,23 +78,25 @@ typedef struct blend_fusion_report {
   uint64_t place_ns;         /* stored rows decoded, rotated and scattered */
   uint64_t select_ns;        /* deviation and top-k */
   uint64_t compute_ns;       /* layers and logits */
-  uint64_t other_ns;         /* the host's callbacks, a round that a damaged chunk spoilt, and the
+  uint64_t other_ns;         /* the host's callbacks, a pass that a damaged chunk made void, and the
                                 other prompts of a batch */
   uint64_t correct_ns;       /* part of place_ns: the drift maps */
   uint64_t load_ns;          /* reader thread busy: reading, checking, gathering; overlaps
                                 compute */
   uint64_t stall_ns;         /* reader thread waited for a free slot of the ring; overlaps
                                 compute */
-  double flops;              /* operations of the matrices and of attention, 2 a multiply-add, the
-                                drift maps and what the policy probes included */
+  double flops;              /* operations of matrix products and attention, 2 a multiply-add,
+                                including drift maps and the rows that the policy computes to
+                                choose */
   double drift_share;        /* applied share of the drift correction: mean over K and V of the
-                                corrected layers, 0 .. 1; 1 where no row judged, 0 without one */
-  /* What the controller chose by, with BLEND_FUSION_RATIO_CHOSEN; 0 without. */
-  uint64_t ttft_expected_ns; /* of its choice: the sum over the layers of the longer of load and
+                                corrected layers, 0 .. 1. 1 if n_rows_judging is 0; 0 without a
+                                correction */
+  /* The controller's estimates, with BLEND_FUSION_RATIO_CHOSEN; otherwise 0. */
+  uint64_t ttft_expected_ns; /* for its choice: the sum over the layers of the longer of load and
                                 compute */
-  uint64_t load_expected_ns; /* loading what it left to be loaded, all layers */
+  uint64_t load_expected_ns; /* loading, all layers */
   uint64_t compute_expected_ns; /* computing, all layers */
-  uint64_t computing_expected_ns; /* computing everything and loading nothing */
+  uint64_t computing_expected_ns; /* if everything were computed and nothing loaded */
 } blend_fusion_report;
 
 BLEND_API int32_t blend_fusion_get_report(const blend_fusion *fusion, blend_fusion_report *report,
@@ -107,9 +109,9 @@ typedef struct blend_layer_info {
   uint32_t layer;
   uint64_t rows_kv;     /* rows whose K, V were computed at this layer */
   uint64_t rows_full;   /* rows that also went through attention and the feed-forward layer */
-  uint64_t rows_asked;  /* rows that were computed here beforehand, to see what the question attends
-                           to, and computed again (PROBE, CASCADE, ATTENTION): not counted in
-                           rows_kv and rows_full. At the last layer looked at only their K, V */
+  uint64_t rows_asked;  /* rows that PROBE, CASCADE or ATTENTION computed here beforehand, to see
+                           what the question attends to; they were computed again and are not
+                           counted in rows_kv and rows_full. At last_asked_layer only their K, V */
   uint64_t rows_placed; /* stored rows scattered into the cache */
   uint64_t bytes_loaded;
   uint64_t bytes_from_memory;
@@ -122,7 +124,7 @@ typedef struct blend_layer_info {
   uint64_t wait_ns;
   uint64_t place_ns;
   uint64_t select_ns;
-  uint64_t stall_ns; /* the reader waited before it, for a free slot of the ring */
+  uint64_t stall_ns; /* the reader waited for a free slot of the ring before it read this layer */
   double drift_share_k; /* applied share of the drift correction of K: clip(<drift, predicted> /
                            <predicted, predicted>, 0, 1) over the recomputed rows. 0: not
                            corrected */
@@ -140,12 +142,12 @@ BLEND_API int32_t blend_fusion_get_layer(const blend_fusion *fusion, uint32_t la
 /* Which record of a chunk was used, the nearest to full prefill first. */
 #define BLEND_RECORD_NONE 0u        /* nothing was reused */
 #define BLEND_RECORD_EXACT 1u       /* prefilled after exactly what precedes it in this prompt */
-#define BLEND_RECORD_PREDECESSOR 2u /* after the prompt head and the chunk before it */
-#define BLEND_RECORD_CONTEXTUAL 3u  /* after the chunk prefix and context passages */
-#define BLEND_RECORD_HEAD 4u        /* after the chunk prefix */
-#define BLEND_RECORD_ALONE 5u       /* after nothing, in a prompt that begins with something: its
-                                       first row draws attention that it should not have, and
-                                       answers are lost */
+#define BLEND_RECORD_PREDECESSOR 2u /* prefilled after the prompt head and the chunk before it */
+#define BLEND_RECORD_CONTEXTUAL 3u  /* prefilled after the chunk prefix and context passages */
+#define BLEND_RECORD_HEAD 4u        /* prefilled after the chunk prefix */
+#define BLEND_RECORD_ALONE 5u       /* prefilled after nothing, although the prompt has a head: its
+                                       first row is an attention sink, which it should not be, and
+                                       many answers are wrong (docs/quality.md) */
 
 typedef struct blend_segment_info {
   uint32_t struct_size;
@@ -186,15 +188,15 @@ typedef struct blend_store_report {
   uint64_t queue_bytes;  /* background writes that are not on disk yet */
   uint64_t pinned_chunks;
   uint64_t pinned_bytes;
-  uint64_t ram_chunks;   /* of which layers are held in memory */
+  uint64_t ram_chunks;   /* chunks with layers in memory */
   uint64_t ram_bytes;
   uint64_t ram_budget_bytes;
   int64_t oldest_use_unix_s; /* last use of the first chunk in eviction order; 0: every chunk is
                                 pinned or there is none */
   int64_t newest_use_unix_s; /* last use of the last chunk in eviction order; likewise 0 */
   /* Copies of one text with different prefixes: the one with the shortest prefix is its plain
-   record, * the others are variants. All 0 while the store has chunks: not known, because an older
-   build * wrote it; opening it for writing counts them. */
+   * record, the others are variants. All 0 although the store has chunks: an older build wrote the
+   * store and did not count them; opening it for writing does. */
   uint64_t n_texts;
   uint64_t varied_texts;     /* of n_texts: those that have variants */
   uint64_t n_variants;
@@ -202,7 +204,8 @@ typedef struct blend_store_report {
   /* Since this process opened it. */
   uint64_t hits;
   uint64_t ram_hits;     /* of `hits`: served from memory */
-  uint64_t variant_hits; /* of `hits`: a copy stored for exactly what precedes it was used */
+  uint64_t variant_hits; /* of `hits`: a copy was used that was stored for exactly what precedes the
+                            chunk */
   uint64_t misses;
   uint64_t damaged;      /* reads that failed their check and became misses */
   uint64_t written;      /* chunks */
@@ -213,8 +216,8 @@ typedef struct blend_store_report {
   uint64_t checks_done;      /* answers compared with full prefill (check_every) */
   uint64_t checks_dropped;   /* too many waited, or the prefill failed */
   uint64_t checks_queued;    /* answers that wait for idle time now */
-  /* Of all processes since the store was made. Hits and misses are written in batches, so these lag
-   a * little. */
+  /* All processes together, since the store was made. Hits and misses are written in batches, so
+   * these figures lag a little. */
   uint64_t total_ram_hits;
   uint64_t total_disk_hits;
   uint64_t total_variant_hits;

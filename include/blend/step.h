@@ -1,6 +1,5 @@
 /*
- * step.h - for hosts that run the model themselves: chunks of their own K and V, and the
- *          step API.
+ * step.h - for hosts that run the model themselves: chunks of their own K and V, and the step API.
  */
 #ifndef BLEND_STEP_H
 #define BLEND_STEP_H
@@ -17,7 +16,7 @@ extern "C" {
 #define BLEND_ROPE_INTERLEAVED 1u /* pairs (0,1), (2,3), ...: GGUF `llama` files */
 #define BLEND_ROPE_HALF_SPLIT 2u  /* pairs (0,d/2), (1,d/2+1), ...: Hugging Face transformers */
 
-/* What libblend must know of a model that the host runs itself. The frequency of pair i is
+/* The facts that libblend needs of a model that the host runs itself. The frequency of pair i is
  * rope_theta^(-2i/rotary_dim) / rope_linear_scale / rope_freq_factors[i]; rotations that also
  * change the length of K (YaRN's attention factor) are not covered. */
 typedef struct blend_model_description {
@@ -28,8 +27,8 @@ typedef struct blend_model_description {
   uint32_t head_dim;
   uint32_t n_vocab;
   uint32_t context_length;  /* rows a layerwise fuse may have */
-  uint32_t weight_dtype;    /* BLEND_DTYPE_F32 (default), _F16 or _BF16: what a store's AUTO goes
-                               by */
+  uint32_t weight_dtype;    /* BLEND_DTYPE_F32 (default), _F16 or _BF16: decides what AUTO means for
+                               kv_dtype of a store */
   uint32_t rope_layout;     /* BLEND_ROPE_*; default HALF_SPLIT */
   uint32_t rotary_dim;      /* elements of a head that rotate; 0 (default) = head_dim */
   double rope_theta;        /* default 10000 */
@@ -44,11 +43,11 @@ BLEND_API int32_t blend_model_description_init(blend_model_description *descript
                                                size_t struct_size);
 
 /* A model that the host runs itself: no weights, no tokenizer. For blend_chunk_put,
- * blend_chunk_find and the step API (blend_layerwise_create). What needs weights or a tokenizer
- * (blend_model_tokenize, blend_precompute, blend_fuse, ...) refuses it with INVALID_ARGUMENT.
- * Two models with one fingerprint share their chunks, so weights that differ must differ in name or
- * fingerprint. The description is copied. Errors: INVALID_ARGUMENT (names the member; or there is
- * neither a name nor a fingerprint), INVALID_STRUCT, OUT_OF_MEMORY. */
+ * blend_chunk_find and the step API (blend_layerwise_create). Functions that need weights or a
+ * tokenizer (blend_model_tokenize, blend_precompute, blend_fuse, ...) refuse it with
+ * INVALID_ARGUMENT. Two models with one fingerprint share their chunks, so weights that differ must
+ * differ in name or fingerprint. The description is copied. Errors: INVALID_ARGUMENT (names the
+ * member; or there is neither a name nor a fingerprint), INVALID_STRUCT, OUT_OF_MEMORY. */
 BLEND_API int32_t blend_model_create_from_description(blend_model **out, const blend_ctx *ctx,
                                                       const blend_model_description *description,
                                                       blend_error **err);
@@ -56,7 +55,7 @@ BLEND_API int32_t blend_model_create_from_description(blend_model **out, const b
 /* ---- Chunks that the host prefilled ------------------------------------------------------- */
 
 #define BLEND_KV_VIEW_UNROTATED 1u /* K is before RoPE; otherwise it is rotated to its row's
-                                      place */
+                                      position */
 
 /* K and V of consecutive rows of one layer in the host's memory. Element e of head h of row i lies
  * at k + i * row_stride + h * head_stride + e, the same for v: [rows, n_kv_heads, head_dim] (the
@@ -74,9 +73,10 @@ typedef struct blend_kv_view {
 
 /* Stores a chunk whose K and V the host's own engine computed, as blend_precompute does with the
  * built-in one: the rows of `tokens`, prefilled after options.chunk_prefix (which is not stored).
- * layers: [n_layers], each the chunk's n_tokens rows; rotated K is turned back from the positions
- * first_position, first_position + 1, ... (options.n_chunk_prefix, as a rule). When it returns
- * BLEND_OK the chunk is on disk; one of the same id is replaced. `id` and `options` may be NULL.
+ * layers: [n_layers], each the chunk's n_tokens rows. If K is rotated, its positions are
+ * first_position, first_position + 1, ...; first_position is usually options.n_chunk_prefix. When
+ * it returns BLEND_OK the chunk is on disk; one of the same id is replaced. `id` and `options` may
+ * be NULL.
  * Errors: INVALID_ARGUMENT, CONTEXT_LENGTH, NUMERIC (names layer and row; or a value that does not
  * fit the store's kv_dtype), FULL, READ_ONLY, IO, CANCELLED, CALLBACK. */
 BLEND_API int32_t blend_chunk_put(const blend_model *model, const blend_store *store,
@@ -93,53 +93,57 @@ BLEND_API int32_t blend_chunk_put(const blend_model *model, const blend_store *s
  *
  *   blend_layerwise_create
  *   for each layer l = 0 .. n_layers-1:
- *     blend_layerwise_fetch_kv(l)     where the layer's K and V go; may be called for later layers
- *                                     too, in order and as early as the memory is there, so that
- *                                     loading runs ahead
+ *     blend_layerwise_fetch_kv(l)     tells where the layer's K and V go. May be called for later
+ *                                     layers too, in order and as early as their memory exists, so
+ *                                     that loading runs ahead
  *     (host: K and V of the rows of blend_layerwise_get_rows, into its cache at those rows)
- *     blend_layerwise_synchronize(l)  the stored rows are in place
- *     blend_layerwise_select(l)       fresh K and V of those rows -> the rows to go on with
+ *     blend_layerwise_synchronize(l)  waits until the stored rows are in the cache
+ *     blend_layerwise_select(l)       takes fresh K and V of those rows, gives the rows to go on
+ *                                     with
  *     (host: attention and the rest of the layer, for the rows that go on or for all of them)
  *     blend_layerwise_commit(l)
  *
- * With PROBE, CASCADE and ATTENTION, alone or in a union, the question asks first:
- * blend_layerwise_get_rows has no row of a chunk yet, and the layers up to the last that is asked,
- * A = last_asked_layer of blend_layerwise_get_report (1 with PROBE and CASCADE), are begun twice:
+ * PROBE, CASCADE and ATTENTION, alone or in a union, choose rows by the question's attention, so
+ * the question's rows are computed first. At the beginning blend_layerwise_get_rows has no row of a
+ * chunk. The first layers are computed twice, up to A = last_asked_layer of
+ * blend_layerwise_get_report (1 with PROBE and CASCADE):
  *
- *   layers 0 .. A-1 as above, for the question's rows over the stored ones
- *   of layer A     blend_layerwise_fetch_kv, K and V of these rows, blend_layerwise_synchronize
- *   blend_layerwise_probe   what the question attended to -> the rows to begin with
+ *   layers 0 .. A-1    as above, for the question's rows over the stored ones
+ *   layer A            blend_layerwise_fetch_kv, K and V of these rows, blend_layerwise_synchronize
+ *   blend_layerwise_probe   takes the question's attention, gives the rows to begin with
  *   layers 0 .. n_layers-1 as above; layers 0 .. A need no blend_layerwise_fetch_kv any more
  *
- * Row i must attend to exactly the rows j <= i. Any other order of calls is refused with a sentence
- * that names the call that is due. */
+ * Row i must attend to exactly the rows j <= i. A call out of this order is refused; the message
+ * names the call that must come next. */
 typedef struct blend_layerwise blend_layerwise;
 
-/* Looks the segments up and starts loading. Arguments are those of blend_fuse. With a described
- * model on_miss must be BLEND_MISS_COMPUTE (the host computes the chunk's rows) or BLEND_MISS_FAIL.
- * reserve_tokens is not used. options.cancel, options.progress (asked by blend_layerwise_commit, in
- * layers) and options.score (asked by blend_layerwise_select) are kept and must outlive the
- * layerwise fuse; `profile` need not. With a profile the rows that are not computed take the drift
- * correction on their way into the host's cache, as in blend_fuse: the fresh K and V given to
- * blend_layerwise_select at the check layer are what it goes by. Its maps are of the K and V of the
- * model that was calibrated, element by element: a host that orders them otherwise
- * (BLEND_ROPE_HALF_SPLIT for a model calibrated as GGUF) must not use it. BLEND_RATIO_AUTO is right
- * as far as the host computes as fast as `machine`. The layerwise fuse keeps the store open and
- * reads from one snapshot of it until the last layer is committed or the layerwise fuse is closed,
- * so close it soon. After fork() the child's calls on it give BLEND_E_FORKED. Errors: as
- * blend_fuse; UNSUPPORTED for QUESTION, which weighs by the attention at the check layer, and for
- * APE. */
+/* Looks the segments up and starts loading. Arguments are those of blend_fuse:
+ *   - With a described model on_miss must be BLEND_MISS_COMPUTE (the host computes the chunk's
+ *     rows) or BLEND_MISS_FAIL. reserve_tokens is not used.
+ *   - options.cancel, options.progress (called by blend_layerwise_commit, in layers) and `score` of
+ *     options.selection (called by blend_layerwise_select) are kept and must outlive the layerwise
+ *     fuse; `profile` need not.
+ *   - With a profile the drift correction is applied, as in blend_fuse, to rows that are not
+ *     computed, before they are written into the host's cache. It uses the fresh K and V that
+ *     blend_layerwise_select receives at the check layer. Its maps fit the K and V of the
+ *     calibrated model element by element: a host that orders the elements in another way
+ *     (BLEND_ROPE_HALF_SPLIT for a model calibrated as GGUF) must not use it.
+ *   - BLEND_RATIO_AUTO fits only a host that computes as fast as `machine`.
+ * The layerwise fuse keeps the store open and reads from one snapshot of it until the last layer is
+ * committed or the layerwise fuse is closed, so close it soon. After fork() the child's calls on it
+ * give BLEND_E_FORKED. Errors: as blend_fuse; UNSUPPORTED for APE, and for QUESTION, which needs
+ * the attention at the check layer. */
 BLEND_API int32_t blend_layerwise_create(blend_layerwise **out, const blend_model *model,
                                          const blend_store *store, const blend_segment *segments,
                                          size_t n_segments, const blend_fuse_options *options,
                                          blend_error **err);
-/* At any time; waits for a read under way. Memory given to blend_layerwise_fetch_kv is not written
- * any more. */
+/* Allowed at any time. Waits for a read that is running; after it nothing is written to the memory
+ * given to blend_layerwise_fetch_kv. */
 BLEND_API void blend_layerwise_close(blend_layerwise *layerwise);
 
-/* Starts again at layer 0 with the same look-up; what was fetched so far is void. After
- * BLEND_E_CORRUPT the damaged chunk is a miss now (and an event): precomputed, computed by the
- * host, or BLEND_E_NOT_FOUND, as on_miss says. Refused once the last layer is committed. */
+/* Starts again at layer 0 with the same look-up; everything fetched so far is void. After
+ * BLEND_E_CORRUPT the damaged chunk is now a miss (and an event): it is precomputed, computed by
+ * the host, or BLEND_E_NOT_FOUND, as on_miss says. Refused once the last layer is committed. */
 BLEND_API int32_t blend_layerwise_restart(blend_layerwise *layerwise, blend_error **err);
 
 /* Tokens of the prompt, [*n_tokens]. Valid while the layerwise fuse is open. */
@@ -151,57 +155,58 @@ BLEND_API int32_t blend_layerwise_get_tokens(const blend_layerwise *layerwise,
 BLEND_API int32_t blend_layerwise_get_rows(const blend_layerwise *layerwise, const uint32_t **rows,
                                            size_t *n, blend_error **err);
 
-/* Says where `layer` goes, [n_rows of the prompt] rows, and lets its placing start: rows that the
- * host does not compute at this layer are decoded, rotated to their place (unless
- * BLEND_KV_VIEW_UNROTATED) and written; all others are left alone. Returns at once. The memory must
- * stay until blend_layerwise_synchronize of the layer returned, or until restart or close.
- * Errors: INVALID_ARGUMENT, INVALID_STRUCT. */
+/* Says where K and V of `layer` go, [n_rows of the prompt] rows, and starts writing them there in
+ * the background. Rows that the host does not compute at this layer are decoded, rotated to their
+ * position (unless BLEND_KV_VIEW_UNROTATED) and written; the other rows are not touched. Returns at
+ * once. The memory must stay valid until blend_layerwise_synchronize of the layer has returned, or
+ * the layerwise fuse is restarted or closed. Errors: INVALID_ARGUMENT, INVALID_STRUCT. */
 BLEND_API int32_t blend_layerwise_fetch_kv(blend_layerwise *layerwise, uint32_t layer,
                                            const blend_kv_view *layer_kv, blend_error **err);
 
-/* Waits until the stored rows of `layer` are in place. By this call the host's own rows are in the
- * memory given to blend_layerwise_fetch_kv: after the check layer the drift correction is guarded
- * by those that are recomputed, which are read there (BLEND_CORRECTION_UNGUARDED reads none, and
- * places a layer without waiting for this call).
- * Errors: CORRUPT (a chunk is damaged: blend_layerwise_restart), IO, NUMERIC (a stored value does
- * not fit the host's dtype), CANCELLED, INVALID_ARGUMENT. */
+/* Waits until the stored rows of `layer` are in the cache. Before this call the host must have
+ * written its own rows into the memory given to blend_layerwise_fetch_kv: after the check layer the
+ * guard of the drift correction reads the recomputed ones there. (With BLEND_CORRECTION_UNGUARDED
+ * nothing is read, and the stored rows are written without waiting for this call.) Errors: CORRUPT
+ * (a chunk is damaged: blend_layerwise_restart), IO, NUMERIC (a stored value does not fit the
+ * host's dtype), CANCELLED, INVALID_ARGUMENT. */
 BLEND_API int32_t blend_layerwise_synchronize(blend_layerwise *layerwise, uint32_t layer,
                                               blend_error **err);
 
-/* Policies that probe: tells what the question attends to over the stored rows, and begins again at
- * layer 0 with the rows that are chosen by that, whose value is blend_layerwise_get_rows from now
- * on. attention: [n_rows of the prompt], the probability that the question's rows put on each row,
- * mean over heads, these rows and the layers first_asked_layer .. last_asked_layer of
- * blend_layerwise_get_report (layer 1 alone with PROBE and CASCADE). The layerwise fuse only ranks
- * by it: with ATTENTION a host may leave layers out of the mean. What was fetched so far is in
- * place and stays there, but for the drift correction of rows that were left out, which
- * blend_layerwise_synchronize of the last of these layers adds: the memory given for that layer
- * must stay until then. `rows` is valid as in blend_layerwise_select.
- * Errors: INVALID_ARGUMENT (another number of rows; a value that is negative or not finite). */
+/* For PROBE, CASCADE and ATTENTION: takes what the question attends to over the stored rows,
+ * chooses rows by it, and begins again at layer 0. `rows`, and blend_layerwise_get_rows from now
+ * on, are the rows to compute there.
+ *   attention: [n_rows of the prompt], the probability that the question's rows put on each row:
+ * the mean over heads, over these rows, and over the layers first_asked_layer .. last_asked_layer
+ * of blend_layerwise_get_report (layer 1 alone with PROBE and CASCADE). The layerwise fuse only
+ * ranks by it, so with ATTENTION a host may leave layers out of the mean.
+ *   The stored rows fetched so far stay in the cache. Only the drift correction of rows that are
+ * left out is still missing: blend_layerwise_synchronize of the last of these layers adds it, so
+ * the memory given for that layer must stay valid until then. `rows` is valid as in
+ * blend_layerwise_select. Errors: INVALID_ARGUMENT (another number of rows; a value that is
+ * negative or not finite). */
 BLEND_API int32_t blend_layerwise_probe(blend_layerwise *layerwise, const float *attention,
                                         size_t n_rows, const uint32_t **rows, size_t *n,
                                         blend_error **err);
 
-/* The rows to go on with after this layer's K and V, ascending, [*n]; a subset of
- * blend_layerwise_get_rows, and its value from now on. At a check layer they are the policy's
- * choice by deviation, and the call is needed; at the last layer the prompt's last row alone;
- * elsewhere the same rows. The last row is always among them. The rows' fresh K and V of this layer
- * stay in the cache even for those that are dropped.
- * fresh: row i is row (*rows)[i] of the last
- * call; may be NULL where nothing is measured. `rows` is valid until the next
- * blend_layerwise_select, blend_layerwise_restart or close.
+/* The rows to go on with after this layer's K and V, ascending, [*n]: a subset of
+ * blend_layerwise_get_rows, which gives these rows from now on. At a check layer, where the call is
+ * needed, they are the policy's choice by deviation; at the last layer the prompt's last row alone;
+ * elsewhere the same rows as before. The prompt's last row is always among them. Fresh K and V of
+ * this layer stay in the cache also for rows that are dropped.
+ * fresh: row i is row (*rows)[i] of the last call; may be NULL where nothing is measured. `rows` is
+ * valid until the next blend_layerwise_select, blend_layerwise_restart or close.
  * Errors: INVALID_ARGUMENT, NUMERIC (names the row), CALLBACK, CANCELLED. */
 BLEND_API int32_t blend_layerwise_select(blend_layerwise *layerwise, uint32_t layer,
                                          const blend_kv_view *fresh, const uint32_t **rows,
                                          size_t *n, blend_error **err);
 
-/* The layer is finished: its report is closed and, after the last one, what the layerwise fuse held
- * of the store is free. Errors: INVALID_ARGUMENT, CALLBACK, CANCELLED. */
+/* Finishes the layer and its report. After the last layer the layerwise fuse releases its snapshot
+ * of the store. Errors: INVALID_ARGUMENT, CALLBACK, CANCELLED. */
 BLEND_API int32_t blend_layerwise_commit(blend_layerwise *layerwise, uint32_t layer,
                                          blend_error **err);
 
-/* The report so far; complete when the last layer is committed. ttft_ns ends with the last commit,
- * compute_ns is the host's time between the calls, place_ns overlaps with it. */
+/* The report so far; complete when the last layer is committed. ttft_ns ends with the last commit;
+ * compute_ns is the host's time between the calls, with which place_ns overlaps. */
 BLEND_API int32_t blend_layerwise_get_report(const blend_layerwise *layerwise,
                                              blend_fusion_report *report, blend_error **err);
 BLEND_API int32_t blend_layerwise_get_layer(const blend_layerwise *layerwise, uint32_t layer,

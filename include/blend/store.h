@@ -12,16 +12,16 @@ extern "C" {
 #endif
 
 /* K (before RoPE) and V of every layer of each chunk, on LMDB (AttentionStore sections 3.3, 3.4.1).
- * Several processes and threads may use one directory at once (never on a network file system).
+ * Several processes and threads may use one directory at once, but not on a network file system.
  * After fork() the child must open the store again: calls on the inherited handle give
- * BLEND_E_FORKED. All functions take a const store and may run concurrently: const says "any
- * thread", not "reads only". */
+ * BLEND_E_FORKED. All functions take a const store, also those that write: const means that they
+ * may run concurrently. */
 typedef struct blend_store blend_store;
 
 /* How the bytes of K and V are stored. The codec is not part of a chunk's id. A chunk keeps the
- * codec it was put with, and is read the same way whatever the store's codec is. docs/quality.md
- * has what the lossy ones cost. */
-#define BLEND_CODEC_DEFAULT 0u /* of a store: NONE; of a put: the store's */
+ * codec that it was put with; a store may hold chunks of several. docs/quality.md says what the
+ * lossy ones cost. */
+#define BLEND_CODEC_DEFAULT 0u /* for a store NONE, for a put the store's */
 #define BLEND_CODEC_NONE 1u    /* the elements as they are */
 #define BLEND_CODEC_ZSTD 2u    /* lossless: exponents compressed; 1.4 to 1.5 times smaller for bf16,
                                   1.2 for f16 and f32 */
@@ -32,16 +32,18 @@ typedef struct blend_store blend_store;
                                   16 bits. The CPU decodes it; a store with such chunks is of format
                                   version 3 */
 
-/* How layers are read from the disk. What the page cache holds is taken from there in mode AUTO. */
-#define BLEND_READ_AUTO 0u    /* the first of these that works here, tried at open */
+/* How layers are read from the disk. */
+#define BLEND_READ_AUTO 0u    /* the first of the others that works here, tried at open; layers that
+                                 are in the page cache are taken from it */
 #define BLEND_READ_URING 1u   /* io_uring past the page cache (O_DIRECT) */
 #define BLEND_READ_THREADS 2u /* a few threads that read past the page cache */
-#define BLEND_READ_MAPPED 3u  /* copies from the map, fetched ahead by the kernel */
+#define BLEND_READ_MAPPED 3u  /* copies from the mapped file, which the kernel reads ahead */
 
-/* Which chunk leaves first when a put needs room. Pinned chunks never leave. Chunks that
- * blend_store_prefetch named leave only after all others, the one needed last first. */
+/* Which chunk is evicted first when a put needs space. Pinned chunks never are. Chunks that
+ * blend_store_prefetch named are evicted only after all others, the one needed last first. */
 #define BLEND_EVICT_LRU 0u   /* the least recently used */
-#define BLEND_EVICT_FIFO 1u  /* the one that was put first; neither hits nor puts renew it */
+#define BLEND_EVICT_FIFO 1u  /* the one that was put first; a hit or another put of it changes
+                                nothing */
 #define BLEND_EVICT_REUSE 2u /* LRU, but a chunk with n hits gets log2(n) further chances */
 #define BLEND_EVICT_NEVER 3u /* none: a put past the quota is BLEND_E_FULL */
 
@@ -58,34 +60,37 @@ typedef struct blend_store_options {
   /* How chunks are stored. */
   uint32_t kv_dtype;  /* BLEND_DTYPE_*: element type of new chunks; part of a chunk's id. Default
                          AUTO: bf16 for a bf16 model, otherwise f16 */
-  uint32_t codec;     /* BLEND_CODEC_* of what is put without one. INT8 and INT4 also round prefixes
-                         and saved fusions; a chunk on its way to the disk is used unrounded */
+  uint32_t codec;     /* BLEND_CODEC_* for puts that name none. INT8 and INT4 also round prefixes
+                         and saved fusions. Until its background write is done, a chunk is used
+                         unrounded */
   double codec_step;  /* multiplier on the quantization step of BLEND_CODEC_RANS, 0.0625 to 16.
                          Halving it costs about one bit per element and halves the error. Multiplied
                          by the layer factors of blend_store_set_codec_profile. 0 (default): 1 */
   /* What stays. */
   uint32_t eviction;  /* BLEND_EVICT_*; default LRU */
   uint32_t read_mode; /* BLEND_READ_*; one that does not work here gives UNSUPPORTED */
-  uint64_t quota_bytes; /* of stored chunks; default 16 GiB. A put past it evicts; BLEND_E_FULL when
-                           pinned and needed chunks leave no room. The file's size: docs/store.md */
-  uint64_t tenant_quota_bytes; /* of the chunks of any one tenant but ""; 0 (default): no bound but
-                           the store's. blend_store_set_tenant_quota sets one tenant's */
-  uint64_t ttl_s;       /* a chunk unused for this many seconds is a miss, and leaves with the next
-                           put; pinned ones stay. 0 (default): chunks do not expire */
+  uint64_t quota_bytes; /* of stored chunks; default 16 GiB. A put that would exceed it evicts
+                           others, and is BLEND_E_FULL if those are pinned or named by
+                           blend_store_prefetch. The file may be larger: docs/store.md */
+  uint64_t tenant_quota_bytes; /* of the chunks of each tenant but ""; 0 (default): only the store's
+                           quota. blend_store_set_tenant_quota sets that of one tenant */
+  uint64_t ttl_s;       /* a chunk that was not used for this many seconds is a miss, and the next
+                           put removes it; pinned ones stay. 0 (default): chunks do not expire */
   uint64_t most_variants; /* copies of one text (same tokens, model, kv_dtype, tenant) kept with
-                           different prefixes, besides the one with the shortest prefix. A put past
-                           it evicts the least useful of them; BLEND_E_FULL where all are pinned, or
-                           nothing may be evicted. 0 (default): 16; UINT64_MAX: no bound */
+                           different prefixes, besides the one with the shortest prefix. A put that
+                           would exceed it evicts one that was never used, else the one used longest
+                           ago; it is BLEND_E_FULL if all are pinned or the store does not evict. 0
+                           (default): 16; UINT64_MAX: no bound */
   /* Memory. */
-  uint64_t ram_bytes;   /* host memory for layers that were read and checked, or put in the
-                           background: a hit there costs a copy. It comes on top of what fuses take.
-                           0 (default): none */
+  uint64_t ram_bytes;   /* size of a cache in host memory for layers that were read and checked, or
+                           put in the background: a hit there costs a copy. Fuses need their own
+                           memory besides. 0 (default): none */
   uint64_t queue_bytes; /* background writes in flight; default 256 MiB. A full queue slows the
                            writer down, nothing is dropped */
   /* Self-check (blend/fidelity.h). */
   uint32_t check_every;  /* one in this many fuses that reuse stored rows is checked: while no call
                             runs on the context, its prompt and answer are prefilled in full and
-                            compared. The first few of a kind always are. 0 (default): 16;
+                            compared. The first few fuses of a kind always are. 0 (default): 16;
                             UINT32_MAX: none */
   uint32_t check_tokens; /* answer tokens that a check compares, at most 256; 0 (default): 32 */
   const struct blend_remote_options *remote; /* a Valkey or Redis that many machines share,
@@ -97,27 +102,27 @@ BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t 
 
 /* Opens or creates the directory `path`. Errors: NOT_FOUND, IO, FORMAT (not a store), MISMATCH
  * (another format version), CORRUPT, INVALID_ARGUMENT; with `remote` UNSUPPORTED (TLS is not
- * installed, or this build has no remote tier) and CALLBACK. A server that is down is no error: its
+ * installed, or the build has no remote tier) and CALLBACK. It succeeds while a server is down: its
  * chunks are misses until it answers. */
 BLEND_API int32_t blend_store_open(blend_store **out, const blend_ctx *ctx, const char *path,
                                    const blend_store_options *options, blend_error **err);
-/* Waits for background writes, then closes. Writes to the remote tier are waited for at most
- * drain_ms of blend_remote_options; the rest is given up, and an event says how many chunks
- * (blend_store_remote_push puts them there). Deferred prefills (BLEND_MISS_COMPUTE_STORE) are given
- * up (an event), and so are answers that wait for a check. */
+/* Waits for background writes, then closes. It waits for writes to the remote tier at most drain_ms
+ * of blend_remote_options and drops the rest; an event says how many chunks, which
+ * blend_store_remote_push can upload later. It also drops deferred prefills
+ * (BLEND_MISS_COMPUTE_STORE), with an event, and answers that wait for a check. */
 BLEND_API void blend_store_close(blend_store *store);
 
 /* Waits until every background write so far is on disk, and every deferred prefill
- * (BLEND_MISS_COMPUTE_STORE) is done. Writes to the remote tier are waited for at most drain_ms of
- * blend_remote_options; the others go on (n_queued of blend_remote_stat). Returns the first error
- * that one of them met since the last flush (also sent as an event). */
+ * (BLEND_MISS_COMPUTE_STORE) is done. It waits for writes to the remote tier at most drain_ms of
+ * blend_remote_options; the rest goes on afterwards (`queued` of blend_remote_stat). Returns the
+ * first error of these writes since the last flush (also sent as an event). */
 BLEND_API int32_t blend_store_flush(const blend_store *store, blend_error **err);
 
 /* Waits for the background write of one chunk, by its id: that of blend_fusion_save, of a put with
- * BLEND_PUT_BACKGROUND, or of a fuse that missed, its prefill included. Waits `timeout_ms`, for
- * ever if negative. BLEND_OK: it is on disk. BLEND_PENDING: not yet. Otherwise the write's own
- * error (each call gives it again until the chunk is put again), or NOT_FOUND: the chunk is neither
- * stored nor on its way. */
+ * BLEND_PUT_BACKGROUND, or of a fuse that missed the chunk, which includes its deferred prefill.
+ * Waits `timeout_ms`, for ever if negative. BLEND_OK: it is on disk. BLEND_PENDING: not yet.
+ * Otherwise the error of the write, which every call returns until the chunk is put again, or
+ * NOT_FOUND: the chunk is neither stored nor being written. */
 BLEND_API int32_t blend_store_wait(const blend_store *store, const blend_chunk_id *id,
                                    int64_t timeout_ms, blend_error **err);
 

@@ -1,6 +1,6 @@
 /*
- * text.h - documents and a question in, a fusion out. The library makes tokens, template, prompt
- * head, chunks and what is missing:
+ * text.h - documents and a question in, a fusion out. The library applies the chat template,
+ * tokenizes, finds the stored chunks and computes the missing ones:
  *
  *   blend_fusion *fusion = NULL;
  *   // Once, or leave it to the first fuse:
@@ -27,22 +27,23 @@ extern "C" {
                                   recognized in `system` and `question_template`; in the question
                                   and the documents never */
 
-/* How a prompt is put. All texts are UTF-8 and end with a NUL. Give the same to
- * blend_precompute_texts and blend_fuse_texts: what stands before the first document is part of a
- * chunk's id. Members that are NULL or 0 have their default. */
+/* How a prompt is written. All texts are UTF-8 and end with a NUL. Give the same options to
+ * blend_precompute_texts and blend_fuse_texts: the text before the first document is part of a
+ * chunk's id, so other options make every chunk a miss. Members that are NULL or 0 have their
+ * default. */
 typedef struct blend_text_options {
   uint32_t struct_size;
   uint32_t flags;       /* BLEND_TEXT_* */
   /* The prompt. */
   const char *system;   /* stands first, the same in every prompt; default: none */
-  const char *question_template; /* the text around the question, with {question} in its place.
+  const char *question_template; /* the text around the question, which replaces {question}.
                            Default: the question alone where there is a chat template, else
                            "Question: {question}", a new line, "Answer:" */
   const char *const *titles; /* [n_documents], for chat templates that write titles;
                            blend_precompute_texts labels the chunks by them. NULL, also of one
                            document: none */
   /* The chat template. */
-  const char *template_source; /* Jinja in the place of the model's own template; default: the
+  const char *template_source; /* Jinja, used instead of the model's own template; default: the
                                   model's */
   const char *variables; /* a JSON object: further variables of the template; default: none */
   uint64_t now_s;       /* seconds since 1970, for templates that write the date; 0 (default): the
@@ -58,19 +59,19 @@ typedef struct blend_text_options {
 BLEND_API int32_t blend_text_options_init(blend_text_options *options, size_t struct_size);
 
 /* The prompt of blend_fuse_texts, not fused: its segments are for blend_fuse_batch,
- * blend_fusion_extend and blend_layerwise_create. With a chat template it is what blend_chat_render
- * makes of a system message, if `system` is given, the documents, and the question as a message of
- * the role "user". Where the model has no template it is plain text: BOS, if the model expects it,
- * and `system` with a new line after it are PREFIX, each document is a CHUNK, and the question, put
- * into its template, is QUESTION; each is tokenized by itself.
- *   Each document is one chunk. White space at its ends is taken away and one new line put at its
- * end, so that a text is the same chunk however it was read, and the one that the command `blend`
- * stores of a paragraph; what is inside stays. A document may be there several times. Invalid UTF-8
+ * blend_fusion_extend and blend_layerwise_create. With a chat template it is the prompt of
+ * blend_chat_render for a system message (if `system` is given), the documents, and the question as
+ * a message of the role "user". Without a template it is plain text in three parts, each tokenized
+ * by itself: PREFIX is BOS, if the model expects it, and `system` with a new line after it; each
+ * document is a CHUNK; QUESTION is the question in its question_template.
+ *   Each document is one chunk. White space at its ends is removed and one new line is appended,
+ * so that a text is the same chunk however it was read. (The command `blend` stores a paragraph as
+ * the same chunk.) White space inside stays. A document may occur several times. Invalid UTF-8
  * becomes byte tokens. Cut long texts into passages of a few hundred tokens: a chunk is reused
  * whole or not at all.
- *   documents: [n_documents], may be none. Everything is copied.
- * Errors: INVALID_ARGUMENT (names a document that is NULL, or that has nothing but white space; or
- * the question that is NULL; or what the template says is wrong), FORMAT and UNSUPPORTED as
+ *   documents: [n_documents], which may be 0. Everything is copied.
+ * Errors: INVALID_ARGUMENT (names a document that is NULL or has nothing but white space; or the
+ * question is NULL; or the template refuses the messages), FORMAT and UNSUPPORTED as
  * blend_chat_render, OUT_OF_MEMORY, CANCELLED. */
 BLEND_API int32_t blend_chat_render_texts(blend_chat **out, const blend_model *model,
                                           const char *const *documents, size_t n_documents,
@@ -80,10 +81,9 @@ BLEND_API int32_t blend_chat_render_texts(blend_chat **out, const blend_model *m
 /* Fuses documents and a question: blend_fuse of the segments of blend_chat_render_texts. A document
  * that the store does not have is computed, and stored afterwards (on_miss of `fuse`). `store` may
  * be NULL: then all is computed and nothing stored. `options` may be NULL.
- *   Chunks are looked for after the head that blend_precompute_texts stores them after, unless
- * `fuse` has a chunk_prefix. It is the head of the prompt itself, as in blend_fuse, but where that
- * is not the same in every prompt: earlier turns of a conversation, or a title, stand before the
- * first document.
+ *   The chunk prefix of the look-up, unless `fuse` has a chunk_prefix, is the one with which
+ * blend_precompute_texts stores documents: the head of a prompt with no title and no earlier turns.
+ * So documents are found even if the head of this prompt has more.
  * Errors: those of blend_chat_render_texts and of blend_fuse. CONTEXT_LENGTH: too many
  * documents. */
 BLEND_API int32_t blend_fuse_texts(blend_fusion **out, const blend_model *model,
@@ -91,24 +91,24 @@ BLEND_API int32_t blend_fuse_texts(blend_fusion **out, const blend_model *model,
                                    size_t n_documents, const char *question,
                                    const blend_text_options *options, blend_error **err);
 
-/* The same of a conversation, as blend_chat_render puts it: where the template does not read
- * `documents`, they stand before the last message of the role "user". `system` is a message before
- * all others, and `question_template` is not used. `messages`: at least one; NOT_FOUND where there
- * is no chat template. */
+/* The same for a conversation, which blend_chat_render renders: if the template does not read
+ * `documents`, they stand before the last message of the role "user". `system` becomes a message
+ * before all others, and `question_template` is not used. `messages`: at least one. Errors: also
+ * NOT_FOUND (there is no chat template). */
 BLEND_API int32_t blend_fuse_messages(blend_fusion **out, const blend_model *model,
                                       const blend_store *store, const blend_chat_message *messages,
                                       size_t n_messages, const char *const *documents,
                                       size_t n_documents, const blend_text_options *options,
                                       blend_error **err);
 
-/* Stores documents for the prompts of blend_fuse_texts and blend_fuse_messages: what these begin
- * with, and the documents as a corpus (blend_precompute_corpus) after it, so that they serve each
- * other as context. Give all there are at once, or a further part in each call. `corpus` may be
- * NULL; its chunk_prefix NULL is the head of these prompts. `options` may be NULL. Records are told
- * of by the index of their document.
- *   BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. A call that was stopped goes
- * on where it ended when it is made again. Errors: those of blend_chat_render_texts and
- * blend_precompute_corpus; UNSUPPORTED where the chat template changes every document, so that none
+/* Stores documents for the prompts of blend_fuse_texts and blend_fuse_messages: first the head of
+ * these prompts, then the documents as a corpus (blend_precompute_corpus) after that head, so that
+ * they serve each other as context. Give all documents at once, or some in each call. `corpus` may
+ * be NULL; its chunk_prefix NULL is the head of these prompts. `options` may be NULL. `index` of a
+ * blend_corpus_record is that of the document.
+ *   BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. Call it again after it was
+ * stopped, and it goes on where it ended. Errors: those of blend_chat_render_texts and
+ * blend_precompute_corpus; UNSUPPORTED if the chat template changes every document, so that none
  * can be a chunk. */
 BLEND_API int32_t blend_precompute_texts(const blend_model *model, const blend_store *store,
                                          const char *const *documents, size_t n_documents,

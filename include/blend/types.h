@@ -21,8 +21,9 @@ extern "C" {
 
 #define BLEND_OK 0
 #define BLEND_EXISTS 1  /* the chunk, or the measurement, was there already: nothing was computed */
-#define BLEND_STOPPED 2 /* generation was ended by a stop token or text, not by max_tokens */
-#define BLEND_BELOW_LIMITS 3 /* blend_calibrate, blend_verify: done, but the limits were not kept */
+#define BLEND_STOPPED 2 /* a stop token or stop text ended the generation, not max_tokens */
+#define BLEND_BELOW_LIMITS 3 /* done, but the limits of quality were not kept: by no measured ratio
+                                (blend_calibrate), or not by the profile's (blend_verify) */
 #define BLEND_PARTIAL 4 /* a batch: some requests failed, the others are done */
 #define BLEND_PENDING 6 /* blend_store_wait: the time ran out before the write was done */
 
@@ -47,15 +48,15 @@ extern "C" {
 #define BLEND_E_CALLBACK (-44)  /* a callback returned non-zero; the value is the detail */
 #define BLEND_E_FORKED (-46)    /* the handle was made before fork(); make a new one in the child */
 #define BLEND_E_NUMERIC (-48)   /* NaN or infinity in the weights, activations or KV */
-#define BLEND_E_UNTRUSTED (-49) /* the profile does not vouch for this fuse
+#define BLEND_E_UNTRUSTED (-49) /* the profile has not measured that such a fuse keeps the limits
                                    (BLEND_ON_UNTRUSTED_FAIL) */
 #define BLEND_E_INTERNAL (-50)  /* a bug in libblend: please report the message */
 
-/* Events: blend_event_fn is told these besides the BLEND_E_* above. */
+/* Events: codes that blend_event_fn receives, besides the BLEND_E_* above. */
 #define BLEND_EVENT_EVICTED 101     /* a chunk left the store to make room, or expired */
-#define BLEND_EVENT_REMOTE_DOWN 102 /* a server of the remote tier failed and is left alone for a
+#define BLEND_EVENT_REMOTE_DOWN 102 /* a server of the remote tier failed; it is not asked for a
                                        while */
-#define BLEND_EVENT_REMOTE_UP 103   /* it answers again */
+#define BLEND_EVENT_REMOTE_UP 103   /* that server answers again */
 
 /* ---- Version and errors ------------------------------------------------------------------ */
 
@@ -66,7 +67,7 @@ typedef struct blend_error blend_error;
 
 /* The BLEND_E_* code; BLEND_OK when `error` is NULL. */
 BLEND_API int32_t blend_error_code(const blend_error *error);
-/* One sentence that names the thing and the way out, UTF-8; "" when `error` is NULL. Valid until
+/* One sentence, UTF-8, that names the problem and the remedy; "" when `error` is NULL. Valid until
  * blend_error_free. */
 BLEND_API const char *blend_error_message(const blend_error *error);
 /* The errno, the callback's value, or 0; see the codes. */
@@ -77,15 +78,15 @@ BLEND_API const char *blend_code_name(int32_t code);
 
 /* ---- Cancellation ------------------------------------------------------------------------ */
 
-/* A flag that any thread, or a signal handler, may raise to stop a call that was given it. One
- * token may serve several calls. It must outlive them. */
+/* A flag that stops the calls to which it was passed. Any thread, or a signal handler, may raise
+ * it. One flag may serve several calls, and must outlive them. */
 typedef struct blend_cancel blend_cancel;
 
 BLEND_API int32_t blend_cancel_create(blend_cancel **out, blend_error **err);
 /* Raises the flag. Async-signal-safe, any thread. Calls that hold it return BLEND_E_CANCELLED
  * within about one layer's compute time. */
 BLEND_API void blend_cancel_request(const blend_cancel *cancel);
-/* Lowers the flag, so that the token may be used again. */
+/* Lowers the flag, so that it may be used again. */
 BLEND_API void blend_cancel_reset(const blend_cancel *cancel);
 BLEND_API void blend_cancel_free(blend_cancel *cancel);
 
@@ -95,8 +96,8 @@ BLEND_API void blend_cancel_free(blend_cancel *cancel);
 typedef int32_t (*blend_progress_fn)(void *user, uint64_t done, uint64_t total);
 
 /* Something worth a log line that is not the current call's error. `code` is a BLEND_EVENT_*, or
- * a BLEND_E_*: damage found in a store and treated as a miss, a background write that failed, a
- * CPU that lacks fast kernels. `message` is one sentence, valid during the call. Called from any
+ * a BLEND_E_*: a damaged chunk that was treated as a miss, a background write that failed, a CPU
+ * that lacks fast kernels. `message` is one sentence, valid during the call. Called from any
  * thread, several at once; the return value is ignored. Must not call the library. */
 typedef int32_t (*blend_event_fn)(void *user, int32_t code, const char *message);
 
