@@ -25,10 +25,10 @@ Result<Value> power(int64_t n, int64_t m) {
   return Value::of(out);
 }
 
-// Rounded down.
+// The quotient is rounded down.
 Result<Value> divide(const std::string& op, int64_t n, int64_t m) {
   if (m == 0) return by_zero();
-  if (m == -1) {  // whose quotient of the least integer is none
+  if (m == -1) {  // INT64_MIN / -1 overflows
     int64_t out = 0;
     if (op == "//" && __builtin_sub_overflow(int64_t{0}, n, &out)) return too_large();
     return Value::of(out);
@@ -61,7 +61,7 @@ Result<Value> combine_numbers(const std::string& op, double x, double y) {
     const double out = std::pow(x, y);
     const bool finite = std::isfinite(x) && std::isfinite(y);
     if (finite && !std::isfinite(out)) {
-      return make_error(BLEND_E_UNSUPPORTED, "'**' gives no number that a double holds");
+      return make_error(BLEND_E_UNSUPPORTED, "the result of '**' is too large for a double");
     }
     return Value::of(out);
   }
@@ -111,7 +111,7 @@ Result<Value> repeated(const Value& value, int64_t n, Meter& meter) {
   return Value::list(std::move(out), value.is_tuple());
 }
 
-// Whether a double holds it, as it does what is nearer to 0.
+// Whether a double holds n and all integers nearer to 0 exactly.
 bool is_double(int64_t n) {
   constexpr int64_t kMost = int64_t{1} << 53;
   return -kMost <= n && n <= kMost;
@@ -132,7 +132,7 @@ Result<Value> combine(const std::string& op, const Value& a, const Value& b, Met
   if (op == "*" && a.as_integer(n) && is_sequence(b)) return repeated(b, n, meter);
   if (op == "/" && a.as_integer(n) && b.as_integer(m) && !(is_double(n) && is_double(m))) {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "'/' of whole numbers of more than 53 bits, which libblend does not know");
+                      "'/' of whole numbers of more than 53 bits, which libblend does not support");
   }
   if (op != "/" && a.as_integer(n) && b.as_integer(m)) return combine_integers(op, n, m);
   double x = 0;
@@ -145,7 +145,7 @@ Result<Value> combine(const std::string& op, const Value& a, const Value& b, Met
   }
   if (op == "%" && a.text() != nullptr) {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "'%%' on strings, which libblend does not know; give another template");
+                      "'%%' on strings, which libblend does not support; give another template");
   }
   return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' between %s and %s", op.c_str(), a.kind(),
                     b.kind());

@@ -7,7 +7,8 @@
 
 namespace blend::chat {
 
-// a op b, of + - * / // % ** ~. UNSUPPORTED: a number that is not held here.
+// a op b, where op is one of + - * / // % ** ~. UNSUPPORTED: the result is a number that does not
+// fit into 64 bits.
 Result<Value> combine(const std::string& op, const Value& a, const Value& b, Meter& meter);
 // -value, or +value.
 Result<Value> signed_value(const Value& value, bool minus);

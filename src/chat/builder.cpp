@@ -3,7 +3,7 @@
 namespace blend::chat {
 namespace {
 
-constexpr size_t kAppend = 2;  // of one append, beside what it holds
+constexpr size_t kAppend = 2;  // fuel for one append, besides that for its bytes
 
 }  // namespace
 

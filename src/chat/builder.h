@@ -1,4 +1,4 @@
-// TextBuilder: a Text that is paid for as it grows.
+// TextBuilder: a Text whose growth takes fuel of the meter.
 #pragma once
 
 #include <string_view>

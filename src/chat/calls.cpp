@@ -7,7 +7,7 @@
 namespace blend::chat {
 namespace {
 
-constexpr int kMaxCalls = 16;  // of macros within one another
+constexpr int kMaxCalls = 16;  // of macros that call each other
 
 }  // namespace
 
@@ -27,7 +27,7 @@ Result<Value> Renderer::call(const Expression& e, const Value& what) {
   if (f == nullptr) {
     const Expression& callee = *e.parts[0];
     return make_error(BLEND_E_UNSUPPORTED,
-                      "the chat template calls '%.60s', which libblend does not know; give "
+                      "the chat template calls '%.60s', which libblend does not support; give "
                       "another template",
                       callee.name.empty() ? what.kind() : callee.name.c_str());
   }
@@ -65,7 +65,7 @@ Result<Value> Renderer::make_dict(const CallArguments& given) {
   if (!given.positional.empty()) {
     const Dict* const of = given.positional[0].dict();
     if (of == nullptr || given.positional.size() > 1) {
-      return make_error(BLEND_E_UNSUPPORTED, "dict() of %s, which libblend does not know",
+      return make_error(BLEND_E_UNSUPPORTED, "dict() of %s, which libblend does not support",
                         given.positional[0].kind());
     }
     BLEND_RETURN_IF_ERROR(take_dict(*of, meter_));
@@ -91,7 +91,7 @@ Status Renderer::raise(const CallArguments& given) {
 Result<Value> Renderer::make_namespace(const CallArguments& given) {
   if (!given.positional.empty()) {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "namespace() of a mapping, which libblend does not know");
+                      "namespace() of a mapping, which libblend does not support");
   }
   BLEND_RETURN_IF_ERROR(meter_.take(Meter::kValue + sizeof(Namespace)));
   owned_spaces_.push_back(std::make_unique<Namespace>());

@@ -29,7 +29,7 @@ Result<std::string> format_time(std::string_view format, int64_t seconds) {
   const auto time = static_cast<std::time_t>(seconds);
   if (localtime_r(&time, &t) == nullptr || t.tm_mon < 0 || t.tm_mon > 11 || t.tm_wday < 0 ||
       t.tm_wday > 6) {
-    return make_error(BLEND_E_INVALID_ARGUMENT, "%lld seconds after 1970 are no date",
+    return make_error(BLEND_E_INVALID_ARGUMENT, "%lld seconds after 1970 are not a date",
                       static_cast<long long>(seconds));
   }
   std::string out;
@@ -39,7 +39,7 @@ Result<std::string> format_time(std::string_view format, int64_t seconds) {
       continue;
     }
     char c = ++i < format.size() ? format[i] : '\0';
-    const bool bare = c == '-';  // no zeros in front
+    const bool bare = c == '-';  // no leading zeros
     if (bare) c = ++i < format.size() ? format[i] : '\0';
     const auto number = [bare](int value, int width) { return digits(value, bare ? 1 : width); };
     const char* const month = kMonths[t.tm_mon];
@@ -92,7 +92,7 @@ Result<std::string> format_time(std::string_view format, int64_t seconds) {
         break;
       default:
         return make_error(BLEND_E_UNSUPPORTED,
-                          "strftime_now with '%%%c', which libblend does not know; give another "
+                          "strftime_now with '%%%c', which libblend does not support; give another "
                           "template",
                           c >= 0x20 && c < 0x7f ? c : '?');
     }

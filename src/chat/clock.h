@@ -1,4 +1,4 @@
-// Dates as templates write them.
+// Dates for templates.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace blend::chat {
 
-// strftime in English, whatever the process's locale, of the local time `seconds` after 1970.
-// UNSUPPORTED names a conversion that is not known.
+// strftime in English, whatever the process's locale, for the local time `seconds` after 1970.
+// UNSUPPORTED names a conversion that is not supported.
 Result<std::string> format_time(std::string_view format, int64_t seconds);
 
 }  // namespace blend::chat

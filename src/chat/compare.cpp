@@ -11,7 +11,7 @@ int order_of(T a, T b) {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-// An integer and a double, exactly; `b` is a number.
+// Compares an integer and a double exactly; `b` is a number.
 int order_of(int64_t a, double b) {
   constexpr double kEnd = 9223372036854775808.0;  // 2^63
   if (b >= kEnd) return -1;
@@ -21,7 +21,7 @@ int order_of(int64_t a, double b) {
   return order != 0 ? order : order_of(whole, b);
 }
 
-// Nothing where one is NaN. Both must be numbers.
+// Nothing if one is NaN. Both must be numbers.
 std::optional<int> compare_numbers(const Value& a, const Value& b) {
   int64_t n = 0;
   int64_t m = 0;
@@ -69,7 +69,7 @@ Result<bool> equal(const Value& a, const Value& b, Meter& meter) {
     BLEND_RETURN_IF_ERROR(meter.take(s->size() / 8));
     return s->bytes() == t->bytes();
   }
-  // One list or dict is equal to itself, as Python has it of what it holds.
+  // A list or dict equals itself, even if it contains NaN, as in Python.
   if (a.list() != nullptr && b.list() != nullptr) {
     return a.list() == b.list() ? Result<bool>(true) : equal_lists(a, b, meter);
   }
@@ -113,7 +113,7 @@ int compare_names(const Value& a, const Value& b) {
   if (a.text() != nullptr) return a.text()->bytes().compare(b.text()->bytes());
   if (const std::optional<int> order = compare_numbers(a, b)) return *order;
   const auto is_nan = [](const Value& v) { return v.real() != nullptr && std::isnan(*v.real()); };
-  return order_of(is_nan(b) ? 1 : 0, is_nan(a) ? 1 : 0);  // before all numbers
+  return order_of(is_nan(b) ? 1 : 0, is_nan(a) ? 1 : 0);  // NaN comes before all numbers
 }
 
 size_t name_bytes(const Value& name) { return name.text() == nullptr ? 8 : name.text()->size(); }

@@ -89,7 +89,7 @@ Result<Value> Renderer::named(const Expression& e) {
   if (value != nullptr) return *value;
   if (calls_ > 0 && (e.name == "varargs" || e.name == "kwargs" || e.name == "caller")) {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "'%s' of a macro, which libblend does not know; give another template",
+                      "'%s' of a macro, which libblend does not support; give another template",
                       e.name.c_str());
   }
   BLEND_RETURN_IF_ERROR(meter_.take(Meter::kValue));
@@ -145,7 +145,7 @@ Result<Value> Renderer::method_of(const Value& value, const std::string& name) {
 Result<Value> Renderer::macro_member(const Macro& macro, const std::string& name) {
   BLEND_RETURN_IF_ERROR(meter_.take(Meter::kValue + macro.name.size()));
   if (name == "name") return Value::text(macro.name);
-  // What such a macro would take, which there is none of here.
+  // The parser supports no macro that takes these.
   if (name == "catch_kwargs" || name == "catch_varargs" || name == "caller") {
     return Value::of(false);
   }
@@ -213,7 +213,7 @@ Result<bool> Renderer::compare(const std::string& op, const Value& left, const V
     BLEND_ASSIGN(const bool same, equal(left, right, meter_));
     return same == (op == "==");
   }
-  // a <= b where a < b or a == b: of numbers that have no order neither holds.
+  // a <= b means a < b or a == b. For NaN, which has no order, neither is true.
   const bool swapped = op == ">" || op == ">=";
   const Value& small = swapped ? right : left;
   const Value& large = swapped ? left : right;

@@ -1,4 +1,4 @@
-// Filters that have a file of their own.
+// Filters that are too long for functions.cpp.
 #pragma once
 
 #include <string>

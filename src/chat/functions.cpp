@@ -15,8 +15,8 @@ namespace {
 
 using Given = CallArguments;
 
-// The parameters of what is called, in their order; an argument that is none of them would be left
-// out in silence.
+// The parameters of filters and methods, in order. Any other argument is refused: it would
+// otherwise be ignored without notice.
 struct Signature {
   std::string_view name;
   std::string_view parameters[3] = {};
@@ -40,7 +40,7 @@ constexpr Signature kMethods[] = {{"strip", {"chars"}},
                                   {"join", {"iterable"}},
                                   {"find", {"sub"}},
                                   {"get", {"key", "default"}}};
-// Those that look at their arguments themselves.
+// These check their arguments themselves.
 constexpr std::string_view kOpen[] = {"map",    "select", "reject",   "selectattr", "rejectattr",
                                       "tojson", "sort",   "dictsort", "unique",     "cycle"};
 
@@ -70,7 +70,7 @@ Status check_arguments(const char* what, const std::string& name, const Signatur
   return Status::ok();
 }
 
-// What a filter's `attribute` names: a member, or one within another ("function.name", "0.name").
+// A filter's argument `attribute`: a member, or a member of a member ("function.name", "0.name").
 class Attribute {
  public:
   static Result<Attribute> of(const Value& given, Meter& meter) {
@@ -92,7 +92,7 @@ class Attribute {
     return out;
   }
 
-  // Of an item; `otherwise`, unless it is null, in the place of what is not there.
+  // The attribute of an item. `otherwise`, unless it is null, replaces a member that is missing.
   Result<Value> of_item(const Value& item, const Value* otherwise, Meter& meter) const {
     Value at = item;
     for (const Value& name : path_) {
@@ -108,7 +108,7 @@ class Attribute {
   }
 
  private:
-  // Digits are an index.
+  // A part of digits only is an index.
   static Value index_of(std::string_view part) {
     int64_t i = 0;
     const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -120,7 +120,7 @@ class Attribute {
   std::vector<Value> path_;
 };
 
-// The argument `attribute`, where it is given.
+// The argument `attribute`, if it is given.
 Result<std::optional<Attribute>> attribute_of(const Value* given, Meter& meter) {
   if (given == nullptr || given->is_none()) return std::optional<Attribute>();
   BLEND_ASSIGN(Attribute out, Attribute::of(*given, meter));
@@ -165,7 +165,7 @@ Result<Value> length(const Value& value, Meter& meter) {
   return wrong("length", value);
 }
 
-// Jinja runs through what is true: none has no items.
+// As Jinja has it: the items of a true value; a false one, such as none, counts as empty.
 Result<List> items_of_true(const Value& value, Meter& meter) {
   return value.truth() ? items_of(value, meter) : Result<List>(List());
 }
@@ -204,10 +204,10 @@ Result<Value> map(const Value& value, const Given& given, Meter& meter) {
   return Value::list(std::move(items));
 }
 
-// What select and its like judge items by.
+// The test by which select and similar filters keep items.
 struct Judge {
   std::optional<Attribute> attribute;
-  std::string test;  // "": whether it is true
+  std::string test;  // "": keep items that are true
   Given rest;        // of the test
 
   static Result<Judge> of(const std::string& name, const Given& given, Meter& meter) {
@@ -257,7 +257,7 @@ Result<Value> select(const std::string& name, const Value& value, const Given& g
 
 Status unknown(const char* what, const std::string& name) {
   return make_error(BLEND_E_UNSUPPORTED,
-                    "the chat template uses the %s '%.60s', which libblend does not know; give "
+                    "the chat template uses the %s '%.60s', which libblend does not support; give "
                     "another template",
                     what, name.c_str());
 }
@@ -354,7 +354,7 @@ Result<Value> absolute(const Value& value) {
   return wrong("abs", value);
 }
 
-// What replace() is given as a filter, which makes strings of it first.
+// The arguments of the filter replace, converted to strings.
 Result<Given> as_texts(const Given& given, Meter& meter) {
   Given out;
   for (size_t i = 0; i < 2; ++i) {
@@ -368,14 +368,14 @@ Result<Given> as_texts(const Given& given, Meter& meter) {
   return out;
 }
 
-// Filters of what str() makes of the value, as Jinja has them.
+// Filters that Jinja applies to str(value).
 Result<Value> filter_text(const std::string& name, const Value& value, const Given& given,
                           Meter& meter) {
   const bool known = name == "trim" || name == "upper" || name == "lower" || name == "title" ||
                      name == "capitalize" || name == "replace" || name == "string" ||
                      name == "safe" || name == "indent";
   if (!known) return unknown("filter", name);
-  // Jinja adds a newline to what it indents.
+  // Jinja's indent appends a newline to the value, which must be a string.
   if (name == "indent" && value.text() == nullptr) return wrong("indent", value);
   Value said = value;
   if (value.text() == nullptr) {
@@ -398,7 +398,7 @@ Result<Value> filter_text(const std::string& name, const Value& value, const Giv
 
 Result<Value> apply_filter(const std::string& name, const Value& value, const Given& given,
                            Meter& meter) {
-  // map() applies filters, of which one may be map().
+  // map() applies filters, which may be map() again.
   const Meter::Depth depth(meter);
   BLEND_RETURN_IF_ERROR(depth.check());
   BLEND_RETURN_IF_ERROR(meter.take(32));
@@ -487,7 +487,7 @@ Result<Value> call_of_text(const std::string& name, const Value& self, const Giv
   const Value* const items = given.get(0, "iterable");
   if (items == nullptr) return wrong("join", Value());
   BLEND_ASSIGN(const Value all, listed(*items, meter));
-  for (const Value& item : *all.list()) {  // str.join is strict where the filter is not
+  for (const Value& item : *all.list()) {  // str.join refuses other types, the filter does not
     if (item.text() == nullptr) return wrong("join", item);
   }
   return join(all, by, meter);

@@ -14,16 +14,16 @@ struct CallArguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 
-  // By place or by name; null: not given.
+  // By position or by name; null: not given.
   const Value* get(size_t index, std::string_view name) const;
 };
 
-// UNSUPPORTED: `what` ("filter", ...) of that name is not known here.
+// UNSUPPORTED: libblend has no `what` ("filter", ...) of that name.
 Status unknown(const char* what, const std::string& name);
-// INVALID_ARGUMENT: `what` is applied to a value that it has no meaning for.
+// INVALID_ARGUMENT: `what` cannot be applied to this kind of value.
 Status wrong(const char* what, const Value& value);
 
-// UNSUPPORTED names a filter, test or method that is not known here.
+// UNSUPPORTED names a filter, test or method that libblend does not have.
 Result<Value> apply_filter(const std::string& name, const Value& value, const CallArguments& given,
                            Meter& meter);
 Result<bool> apply_test(const std::string& name, const Value& value, const CallArguments& given,
@@ -31,20 +31,20 @@ Result<bool> apply_test(const std::string& name, const Value& value, const CallA
 Result<Value> call_method(const std::string& name, const Value& self, const CallArguments& given,
                           Meter& meter);
 bool is_method(const Value& self, std::string_view name);
-// Whether Python has such a member of the value, and libblend does not know it.
+// Whether the value has such a member in Python that libblend does not support.
 bool is_unknown_member(const Value& self, std::string_view name);
 
-// value[index], value.name where there is such a member; undefined where there is none.
+// value[index], or value.name; undefined if there is no such member.
 Result<Value> item_of(const Value& value, const Value& index, Meter& meter);
 // value[begin:end:step], each null or a value.
 Result<Value> slice_of(const Value& value, const Value* begin, const Value* end, const Value* step,
                        Meter& meter);
 // `needle in value`
 Result<bool> contains(const Value& value, const Value& needle, Meter& meter);
-// What a loop over the value runs through: a list, which is the value itself where it is one.
+// The items that a loop over the value visits, as a list; the value itself if it is a list.
 // INVALID_ARGUMENT: it has no items.
 Result<Value> listed(const Value& value, Meter& meter);
-// The same, to be changed.
+// The same as a copy that the caller may change.
 Result<List> items_of(const Value& value, Meter& meter);
 
 }  // namespace blend::chat

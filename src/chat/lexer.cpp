@@ -39,7 +39,7 @@ class Lexer {
       if (cr && i + 1 < source.size() && source[i + 1] == '\n') continue;
       source_.push_back(cr ? '\n' : source[i]);
     }
-    if (source_.ends_with('\n')) source_.pop_back();  // as Jinja does, one
+    if (source_.ends_with('\n')) source_.pop_back();  // one, as Jinja does
   }
 
   Result<std::vector<Word>> read() {
@@ -66,18 +66,18 @@ class Lexer {
   }
   Status refused(const char* what) const {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "line %zu of the chat template: %s, which libblend does not know; give "
+                      "line %zu of the chat template: %s, which libblend does not support; give "
                       "another template",
                       line_, what);
   }
-  // Of the white space that source_ has at `at`.
+  // Number of bytes of white space in source_ from `at` on.
   size_t space_after(size_t at) const {
     const size_t begin = at;
     while (const size_t n = text::space_at(std::string_view(source_).substr(at))) at += n;
     return at - begin;
   }
-  // Takes from `data`, which a tag follows, the white space that the tag takes along: with '-' all
-  // of it, else, before a block, the indentation of a line on which nothing else precedes it.
+  // Removes white space at the end of `data`, which a tag follows. With '-' that is all of it.
+  // Otherwise, before a block, it is the indentation, if nothing else precedes the tag on its line.
   void trim_before_tag(std::string& data, char sign, bool block) const {
     if (sign == '-') {
       data.resize(text::stripped_right(data).size());
@@ -93,7 +93,7 @@ class Lexer {
     return make_error(BLEND_E_UNSUPPORTED, "a chat template of more than %zu words", most_);
   }
 
-  // Up to the next tag, and through it.
+  // Reads the text up to the next tag, and the tag.
   Status read_data() {
     size_t tag = at_;
     while (true) {
@@ -126,7 +126,7 @@ class Lexer {
     return read_inside("%}", Word::Kind::block_end);
   }
 
-  // The rest of a tag {% raw %}, after which no newline is taken along.
+  // Takes the rest of a tag {% raw %}. A newline after it is kept.
   bool take_raw() {
     constexpr std::string_view kRaw = "raw";
     size_t i = at_ + space_after(at_);
@@ -150,7 +150,7 @@ class Lexer {
     return Status::ok();
   }
 
-  // Verbatim up to {% endraw %}.
+  // Reads text verbatim up to {% endraw %}.
   Status read_raw() {
     for (size_t tag = at_; (tag = source_.find("{%", tag)) != std::string::npos; tag += 2) {
       size_t i = tag + 2;
@@ -173,7 +173,7 @@ class Lexer {
     return wrong("'{% raw %}' has no '{% endraw %}'");
   }
 
-  // White space that goes with the tag that has just ended.
+  // Skips the white space that is removed after the tag that has just ended.
   void after_tag(char sign, bool block) {
     line_starts_ = false;
     if (sign == '-') {
@@ -186,7 +186,7 @@ class Lexer {
     }
   }
 
-  // Words up to the tag's end.
+  // Reads words up to the end of the tag.
   Status read_inside(std::string_view closing, Word::Kind end) {
     std::string brackets;
     while (at_ < source_.size()) {
@@ -227,7 +227,7 @@ class Lexer {
     advance(n);
   }
 
-  // The bytes of a whole number that begins with 0x, 0o or 0b; 0: it does not.
+  // Length of an integer that begins with 0x, 0o or 0b; 0: there is none.
   size_t based_number() const {
     if (source_[at_] != '0' || at_ + 1 >= source_.size()) return 0;
     const char base = static_cast<char>(source_[at_ + 1] | 0x20);
@@ -284,7 +284,7 @@ class Lexer {
     advance(i - at_);
   }
 
-  // Python's escapes, but for characters by their Unicode names.
+  // Reads a string with Python's escapes, except \N{...}.
   Status read_string(char quote) {
     std::string text;
     size_t i = at_ + 1;
@@ -303,7 +303,7 @@ class Lexer {
     return Status::ok();
   }
 
-  // source_[i] is after the backslash; afterwards the escape's last character.
+  // On entry source_[i] is the character after the backslash, on return the escape's last one.
   Status read_escape(size_t& i, std::string& text) const {
     static constexpr std::string_view kFrom = "ntrbfav\\'\"";
     static constexpr std::string_view kTo = "\n\t\r\b\f\a\v\\'\"";
@@ -345,7 +345,7 @@ class Lexer {
     if (base == 16 && n != most) return wrong("a string's escape has too few digits");
     if (value >= 0xD800 && value < 0xE000) return refused("a string's escape of a surrogate");
     if (value > 0x10FFFF) {
-      return wrong("a string's escape is no character");
+      return wrong("a string's escape is not a character");
     }
     append_utf8(value, text);
     i = begin + n - 1;
@@ -379,7 +379,7 @@ class Lexer {
   std::string source_;
   size_t at_ = 0;
   size_t line_ = 1;
-  bool line_starts_ = true;  // nothing but white space stands between here and the line's start
+  bool line_starts_ = true;  // only white space stands between here and the line's start
   std::vector<Word> words_;
   size_t most_;
 };

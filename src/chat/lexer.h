@@ -1,5 +1,5 @@
-// The words of a Jinja template, with the white space around tags taken away as Hugging Face's
-// templates expect it (trim_blocks, lstrip_blocks).
+// The words of a Jinja template. White space around tags is removed as Hugging Face's templates
+// expect it (trim_blocks, lstrip_blocks).
 #pragma once
 
 #include <string>
@@ -19,18 +19,17 @@ struct Word {
     variable_end,    // }}
     name,
     string,
-    integer,  // digits, after 0x, 0o or 0b those of another base
+    integer,  // decimal digits, or 0x, 0o or 0b and the digits of that base
     real,
     op,  // an operator or a bracket
     end,
   };
   Kind kind = Kind::end;
-  std::string text;  // of strings what they stand for
+  std::string text;  // for a string its value, escapes resolved
   size_t line = 1;
 };
 
-// At the end stands a word of kind `end`. FORMAT names the line; UNSUPPORTED: there are more than
-// `most`.
+// The last word has the kind `end`. FORMAT names the line; UNSUPPORTED: more than `most` words.
 Result<std::vector<Word>> read_words(std::string_view source, size_t most);
 
 }  // namespace blend::chat

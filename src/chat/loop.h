@@ -1,4 +1,4 @@
-// Loop: how far a `for` has come; what its body sees as `loop`.
+// Loop: the state of a running `for`, which its body sees as `loop`.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +10,21 @@ namespace blend::chat {
 
 struct Statement;
 
-// Items are taken one after another: the filter judges an item when the loop comes to it, or when
-// the body asks for the next one.
+// Items are taken one after another: the filter is evaluated for an item when the loop reaches it,
+// or when the body asks for the next one.
 struct Loop {
   Value items;      // a list
-  int depth = 0;    // of the list that the loop began with
-  size_t next = 0;  // of the items: the first that was not taken
+  int depth = 0;    // nesting of that list at the beginning
+  size_t next = 0;  // index of the first item that was not taken
   size_t index = 0;
   std::optional<Value> before;
   Value now;
-  std::optional<Value> after;            // what was asked for ahead
-  const Statement* statement = nullptr;  // which has a filter; null: none
-  size_t scopes = 0;                     // how many there were where the loop began: the filter's
-  size_t asides = 0;                     // how many filters were being asked there
-  size_t length = 0;                     // where there is no filter
-  bool judges = false;                   // the filter is asked
+  std::optional<Value> after;            // the next item, if it was asked for ahead
+  const Statement* statement = nullptr;  // the `for`, if it has a filter; otherwise null
+  size_t scopes = 0;                     // scopes at the loop's beginning, which the filter sees
+  size_t asides = 0;                     // filters that were running at the loop's beginning
+  size_t length = 0;                     // if there is no filter
+  bool judges = false;                   // the filter is running
   bool ended = false;
 };
 

@@ -28,7 +28,7 @@ Result<Flow> Renderer::run_loop(const Statement& s, TextBuilder& out) {
 Result<Flow> Renderer::run_items(const Statement& s, const std::shared_ptr<Loop>& loop,
                                  TextBuilder& out) {
   BLEND_ASSIGN(std::optional<Value> item, take_item(*loop));
-  // As Jinja has it: what stands after `else` is for a loop no turn of which came to its end.
+  // As in Jinja, `else` runs if no iteration of the loop was completed.
   bool ended = false;
   while (item) {
     loop->now = std::move(*item);
@@ -67,18 +67,19 @@ Result<std::optional<Value>> Renderer::take_item(Loop& loop) {
 
 Result<bool> Renderer::passes(Loop& loop, const Value& item) {
   if (loop.judges) {
-    return make_error(BLEND_E_INVALID_ARGUMENT, "a loop's filter asks what the loop comes to");
+    return make_error(BLEND_E_INVALID_ARGUMENT,
+                      "a loop's filter asks for the items of its own loop");
   }
   if (loop.ended) {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "a loop with a filter is asked for its items after its end, which "
-                      "libblend does not know; give another template");
+                      "the items of a loop with a filter are used after its end, which "
+                      "libblend does not support; give another template");
   }
   for (size_t i = loop.asides; i < asides_.size(); ++i) {
     if (loop.scopes <= asides_[i]) continue;
     return make_error(BLEND_E_UNSUPPORTED,
-                      "a loop's filter asks a loop inside of it for its items, which libblend "
-                      "does not know; give another template");
+                      "a loop's filter uses the items of a loop inside it, which libblend "
+                      "does not support; give another template");
   }
   const auto first = scopes_.begin() + static_cast<std::ptrdiff_t>(loop.scopes);
   std::vector<Scope> inner(std::make_move_iterator(first), std::make_move_iterator(scopes_.end()));
@@ -128,7 +129,7 @@ Result<Value> Renderer::loop_member(const Value& value, const std::string& name)
   if (name == "index") return Value::of(i + 1);
   if (name == "index0") return Value::of(i);
   if (name == "first") return Value::of(i == 0);
-  // Of loops that call themselves, which there are none of here.
+  // Recursive loops are not supported, so the depth is always that of the outermost loop.
   if (name == "depth") return Value::of(int64_t{1});
   if (name == "depth0") return Value::of(int64_t{0});
   if (name == "previtem") return loop.before ? *loop.before : Value::undefined("loop.previtem");
@@ -143,7 +144,7 @@ Result<Value> Renderer::loop_member(const Value& value, const std::string& name)
     return Value::of(name == "length" ? n : name == "revindex" ? n - i : n - i - 1);
   }
   return make_error(BLEND_E_UNSUPPORTED,
-                    "'loop.%.60s', which libblend does not know; give another template",
+                    "'loop.%.60s', which libblend does not support; give another template",
                     name.c_str());
 }
 

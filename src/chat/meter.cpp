@@ -6,7 +6,7 @@ Status Meter::refuse(size_t n) {
   if (n <= fuel_) return {BLEND_E_CANCELLED, "the call was cancelled"};
   fuel_ = 0;
   return make_error(BLEND_E_UNSUPPORTED,
-                    "the chat template takes more work or memory than libblend allows one; give "
+                    "the chat template needs more work or memory than libblend allows; give "
                     "another template");
 }
 

@@ -10,15 +10,15 @@
 
 namespace blend::chat {
 
-// Everything that loops, copies, compares or prints takes fuel before it does: about a unit for a
-// byte that is held, or for the work of some nanoseconds. What was taken is not given back, so that
-// memory is bounded by the fuel too. Not thread-safe.
+// All code that loops, copies, compares or prints takes fuel first: about one unit for a byte of
+// memory, or for some nanoseconds of work. Fuel is never given back, so it bounds memory too. Not
+// thread-safe.
 class Meter {
  public:
-  // Of expressions, blocks and filters inside one another, through all calls: what bounds the
-  // stack. With it a rendering fits a thread's stack of 128 KiB.
+  // Maximum nesting of expressions, blocks and filters, through all calls. It bounds the stack: a
+  // rendering needs at most 128 KiB.
   static constexpr int kMaxDepth = 80;
-  // Of a value that is made, beside its bytes or items.
+  // Fuel for a new value, besides that for its bytes or items.
   static constexpr size_t kValue = 128;
 
   explicit Meter(size_t fuel, const CancelToken* cancel = nullptr) : fuel_(fuel), cancel_(cancel) {}
@@ -29,17 +29,17 @@ class Meter {
     fuel_ -= n;
     return Status::ok();
   }
-  // n times `each`, which may be more than a size_t holds.
+  // n times `each`; the product may overflow a size_t.
   Status take(size_t n, size_t each) {
     size_t all = 0;
     return take(__builtin_mul_overflow(n, each, &all) ? SIZE_MAX : all);
   }
-  // To compare `bytes` with others as often as a search among n does.
+  // Fuel for a binary search among n names that compares `bytes` each time.
   Status take_search(size_t n, size_t bytes) {
     return take(1 + static_cast<size_t>(std::bit_width(n)) * (1 + bytes / 16));
   }
 
-  // Counts how deep the interpreter is inside itself.
+  // Counts the recursion of the interpreter.
   class Depth {
    public:
     explicit Depth(Meter& meter) : depth_(++meter.depth_) {}
@@ -54,11 +54,11 @@ class Meter {
     int& depth_;
   };
 
-  // Sees a cancel in loops over what is paid for, every so many bytes or items.
+  // Notices a cancel in loops whose fuel was taken before: once in kPiece bytes or items.
   class Pause {
    public:
     explicit Pause(Meter& meter) : meter_(meter) {}
-    // CANCELLED. `n`: what was done since the last time.
+    // CANCELLED. `n`: bytes or items done since the last call.
     Status after(size_t n) {
       if ((done_ += n) < kPiece) return Status::ok();
       done_ = 0;

@@ -11,14 +11,14 @@
 namespace blend::chat {
 namespace {
 
-// A text's number as Python reads it.
+// The number that Python reads from a text.
 struct ReadNumber {
-  Value value;         // undefined: it is no number
-  bool large = false;  // a whole number of more than 64 bits
+  Value value;         // undefined: not a number
+  bool large = false;  // an integer of more than 64 bits
 };
 
-// The digits of a number without the white space around them, a plus sign and the underscores
-// between digits; nothing where they are not as Python has them.
+// The digits of a number, without white space around them, plus sign and underscores between
+// digits. Nothing if Python would not accept the text.
 std::optional<std::string> digits_of(std::string_view text) {
   std::string_view s = text::stripped(text);
   if (s.starts_with('+')) {
@@ -95,7 +95,7 @@ Result<Value> to_number(const std::string& name, const Value& value, const CallA
   if (read.large || (known && std::isfinite(x))) {
     return unknown("filter", name + " of more than 64 bits");
   }
-  // Python has no whole number for it, where a text or a double is not finite.
+  // Not a number, or not finite: the default.
   const Value* const otherwise = given.get(0, "default");
   if (otherwise != nullptr) return *otherwise;
   return whole ? Value::of(int64_t{0}) : Value::of(0.0);

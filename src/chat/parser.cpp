@@ -9,12 +9,12 @@ namespace {
 
 using Kind = Expression::Kind;
 
-// Of brackets, operators and blocks inside one another, as often as the parser is inside itself:
-// with it parsing fits a thread's stack of 128 KiB.
+// Maximum nesting of brackets, operators and blocks, which is the recursion of the parser. It keeps
+// the stack below 128 KiB.
 constexpr int kMaxNesting = 72;
-// Of an expression's tree, whose destruction follows it.
+// Maximum depth of an expression's tree, which is destroyed recursively.
 constexpr int kMaxChain = 256;
-// Each becomes a part of the tree: what a template may take before it is run.
+// Each word becomes a part of the tree, so this bounds the memory of a parsed template.
 constexpr size_t kMaxWords = size_t{1} << 17;
 
 class Parser {
@@ -66,12 +66,12 @@ class Parser {
     }
   }
   Status expected(const char* what) const {
-    return make_error(BLEND_E_FORMAT, "line %zu of the chat template: %s where %s should stand",
+    return make_error(BLEND_E_FORMAT, "line %zu of the chat template: %s instead of %s",
                       word().line, shown().c_str(), what);
   }
   Status refused(const std::string& what) const {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "line %zu of the chat template: %s, which libblend does not know; give "
+                      "line %zu of the chat template: %s, which libblend does not support; give "
                       "another template",
                       word().line, what.c_str());
   }
@@ -91,7 +91,7 @@ class Parser {
     return name;
   }
 
-  // Counts how deep the parser is inside itself.
+  // Counts the recursion of the parser.
   class Nesting {
    public:
     explicit Nesting(int& depth) : depth_(++depth) {}
@@ -111,8 +111,8 @@ class Parser {
 
   // ---- statements
 
-  // Up to a tag among `ends`, whose name is taken and put into `end`; without ends up to the
-  // template's end.
+  // Parses up to a tag whose name is in `ends`, takes it and writes the name to `end`. Without
+  // `ends`: up to the end of the template.
   Status body(Body& out, std::initializer_list<const char*> ends, std::string& end) {
     const Nesting nesting(depth_);
     if (nesting.too_deep()) return too_deep();
@@ -258,7 +258,8 @@ class Parser {
     return closed_body(s.body, "endset");
   }
 
-  // Marks for training what the assistant says: for Jinja a macro that is called at once.
+  // {% generation %} marks the assistant's text for training. Here its body is just rendered, with
+  // no loop around it, as in a macro.
   Status generation(Statement& s) {
     s.kind = Statement::Kind::body;
     BLEND_RETURN_IF_ERROR(end_block());
@@ -268,7 +269,7 @@ class Parser {
     return inside;
   }
 
-  // Python refuses them, and what is looked up among them takes a time in their number.
+  // Refuses repeated names, as Python does.
   Status check_repeats(const std::vector<std::pair<std::string, ExpressionPtr>>& named,
                        const char* what) const {
     std::vector<std::string_view> names;
@@ -303,9 +304,9 @@ class Parser {
     return inside;
   }
 
-  // ---- expressions, from the loosest binding to the tightest
+  // ---- expressions, from the lowest precedence to the highest
 
-  // Whether the value is what `safe` makes, which escapes the HTML in texts that meet it.
+  // Whether the value comes from `safe`: HTML would be escaped in texts that are joined with it.
   static bool is_markup(const ExpressionPtr& e) {
     static constexpr std::string_view kKeep[] = {"trim",   "upper",  "lower",   "capitalize",
                                                  "indent", "string", "default", "d"};
@@ -317,7 +318,7 @@ class Parser {
             is_markup(e->parts[0]));
   }
   Status no_markup(const ExpressionPtr& e) const {
-    return is_markup(e) ? refused("'safe' of more than what is written") : Status::ok();
+    return is_markup(e) ? refused("'safe' anywhere but at the end of {{ }}") : Status::ok();
   }
 
   Result<ExpressionPtr> make(Kind kind, std::string name, std::vector<ExpressionPtr> parts,
@@ -404,7 +405,7 @@ class Parser {
     return make(Kind::condition, "", std::move(parts));
   }
 
-  // How tight an operator binds.
+  // Precedence of operators, lowest first.
   enum Level : int { kOr, kAnd, kCompare, kSum, kJoin, kProduct, kPower, kNone };
   struct Operator {
     Level level = kNone;
@@ -432,8 +433,8 @@ class Parser {
     return {};
   }
 
-  // Operands with the operators between them that bind as tight as `loosest` or tighter. One
-  // function for all levels: brackets in brackets take little of the stack.
+  // Operands joined by operators of the precedence `loosest` or higher. One function serves all
+  // levels, so nested brackets need little stack.
   Result<ExpressionPtr> operators(Level loosest) {
     const Nesting nesting(depth_);
     if (nesting.too_deep()) return too_deep();
@@ -537,7 +538,7 @@ class Parser {
     const char* const end = begin + text.size();
     if (word().kind == Word::Kind::real) {
       double x = 0;
-      // What no double holds is 0 or infinite, as Python has it.
+      // A value out of a double's range becomes 0 or infinity, as in Python.
       if (std::from_chars(begin, end, x).ec != std::errc()) x = std::strtod(begin, nullptr);
       step();
       return constant(Value::of(x));
@@ -641,7 +642,8 @@ class Parser {
     return out;
   }
 
-  // Filters and tests after an expression. Null: those of a block, of which the first has no '|'.
+  // Filters and tests after an expression. If `e` is null, they are those of a filter block, whose
+  // first filter has no '|'.
   Result<ExpressionPtr> filters(ExpressionPtr e) {
     bool first = e == nullptr && !is_op("|");
     while (first || is_op("|") || is_name("is") || is_op("(")) {

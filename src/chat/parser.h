@@ -11,7 +11,7 @@ struct Syntax {
   bool names_documents = false;  // a variable `documents` is read somewhere
 };
 
-// FORMAT names the line of what is no Jinja; UNSUPPORTED the tag that is not known here.
+// FORMAT names the line with a syntax error; UNSUPPORTED names a tag that libblend does not have.
 Result<Syntax> parse(std::string_view source);
 
 }  // namespace blend::chat

@@ -10,7 +10,7 @@
 namespace blend::chat {
 namespace {
 
-// repr(float): the shortest digits that give the value back, as Python lays them out.
+// repr(float): the shortest digits that read back as the same value, in Python's format.
 std::string repr_of(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
@@ -30,7 +30,7 @@ std::string json_of(double value) {
   return repr_of(value);
 }
 
-// Prints into a builder. What it is given nests no deeper than values may.
+// Prints into a builder. Recursive: values nest at most Value::kMaxDepth deep.
 class Printer {
  public:
   explicit Printer(TextBuilder& out) : out_(out) {}
@@ -57,7 +57,7 @@ Status Printer::repr_text(const Text& text) {
   const bool has_single = s.find('\'') != std::string_view::npos;
   const char quote = has_single && s.find('"') == std::string_view::npos ? '"' : '\'';
   BLEND_RETURN_IF_ERROR(put({&quote, 1}));
-  size_t done = 0;  // what stays as it is goes over in one piece
+  size_t done = 0;  // characters that need no escape are appended in one piece
   for (size_t i = 0; i < s.size();) {
     const char c = s[i];
     char escaped[16] = {'\\', c, '\0'};
@@ -157,7 +157,7 @@ Status Printer::json_list(const List& list, const JsonForm& form, int level) {
   return put("]");
 }
 
-// A number or a constant becomes a string.
+// Names of JSON objects are strings: a number or a constant is put in quotes.
 Status Printer::json_name(const Value& name) {
   if (name.text() != nullptr) return json_text(*name.text());
   BLEND_RETURN_IF_ERROR(put("\""));

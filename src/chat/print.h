@@ -8,12 +8,13 @@
 
 namespace blend::chat {
 
-// str(): what {{ }} writes. UNSUPPORTED for what no prompt would want (a function, a loop).
+// str(), which {{ }} writes. UNSUPPORTED: a value that makes no sense in a prompt (a function, a
+// loop).
 Status append_text(const Value& value, TextBuilder& out);
 Result<Text> to_text(const Value& value, Meter& meter);
 // json.dumps(ensure_ascii=False)
 struct JsonForm {
-  std::optional<Text> indent;  // of a level; nothing: all on one line
+  std::optional<Text> indent;  // for one level; nothing: all on one line
   Text comma{", "};
   Text colon{": "};
 };

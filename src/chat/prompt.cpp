@@ -9,7 +9,7 @@
 namespace blend::chat {
 namespace {
 
-// Stands for a document that has no text here. No white space, so that no template trims it away.
+// Placeholder for a document that has no text here. Not white space, which a template could strip.
 constexpr std::string_view kStored = "\xEF\xBF\xBC";
 
 std::string_view text_of(const Document& document) {
@@ -64,8 +64,8 @@ Result<Value> documents_value(const std::vector<Document>& documents) {
   return Value::list(std::move(out));
 }
 
-// What was judged before it was made a variable, or is trusted. Whoever may set variables, such as
-// the client of a server, is not to set these.
+// Variables that the host's variables may not replace. They were checked before, or are trusted;
+// but the host's variables may come from the client of a server.
 constexpr std::pair<std::string_view, const char*> kReserved[] = {
     {"messages", "give the conversation as the call's messages"},
     {"documents", "give documents as the call's documents"},
@@ -77,7 +77,8 @@ Status add_variables(std::string_view text, Variables& out) {
   if (text.empty()) return Status::ok();
   Result<Json> json = Json::parse(text);
   if (!json.is_ok() || json->object() == nullptr) {
-    return make_error(BLEND_E_INVALID_ARGUMENT, "the template's variables are no JSON object%s%s",
+    return make_error(BLEND_E_INVALID_ARGUMENT,
+                      "the template's variables are not a JSON object%s%s",
                       json.is_ok() ? "" : ": ", json.status().message().c_str());
   }
   for (const auto& [name, member] : *json->object()) {
@@ -93,7 +94,7 @@ Status add_variables(std::string_view text, Variables& out) {
   return Status::ok();
 }
 
-// What transformers gives its templates.
+// The variables that transformers passes to templates.
 Result<Variables> variables_of(const Template& source, const Tokenizer& tokenizer,
                                const std::vector<Message>& messages,
                                const std::vector<Document>& documents,
@@ -117,16 +118,16 @@ Result<Variables> variables_of(const Template& source, const Tokenizer& tokenize
   return out;
 }
 
-// Bytes [begin, end) of the rendered text; `document`: all of that one, and nothing else.
+// Bytes [begin, end) of the rendered text. If `document` is set, they are exactly that document.
 struct Part {
   size_t begin = 0;
   size_t end = 0;
   size_t document = SIZE_MAX;
-  size_t first_run = 0;  // of the text's; it has all up to the next part's first
+  size_t first_run = 0;  // index in text.runs(); the next part's first_run is the end
 };
 
 std::vector<Part> parts_of(const Text& text, const std::vector<Document>& documents) {
-  // Found once: a template may write a document in any number of runs.
+  // Stripped once here, because a template may write a document in any number of runs.
   std::vector<std::string_view> wanted;
   wanted.reserve(documents.size());
   for (const Document& document : documents) wanted.push_back(text::stripped(text_of(document)));
@@ -149,7 +150,7 @@ std::vector<Part> parts_of(const Text& text, const std::vector<Document>& docume
   return out;
 }
 
-// What of a part is the host's, counted from its begin.
+// Which bytes of a part come from the host, as offsets from its begin.
 TextMarks marks_of(const Text& text, const Part& part) {
   TextMarks marks;
   marks.continues = part.begin > 0;
@@ -164,7 +165,7 @@ TextMarks marks_of(const Text& text, const Part& part) {
   return marks;
 }
 
-// Every document must be there, one given by its id once and as it is.
+// Every document must be in the text; one given by its id exactly once, and unchanged.
 Status check_documents(const Text& text, const std::vector<Part>& parts,
                        const std::vector<Document>& documents) {
   std::vector<size_t> whole(documents.size());
@@ -186,7 +187,7 @@ Status check_documents(const Text& text, const std::vector<Part>& parts,
   return Status::ok();
 }
 
-// Whether all that stands before the first document is the same in many prompts.
+// Whether all text before the first document is the same in many prompts (stable_head).
 bool begins_stable(const Text& text, const std::vector<Part>& parts) {
   const auto document = std::find_if(parts.begin(), parts.end(),
                                      [](const Part& part) { return part.document != SIZE_MAX; });
@@ -200,8 +201,8 @@ bool begins_stable(const Text& text, const std::vector<Part>& parts) {
   return true;
 }
 
-// How many of a part's first tokens are the same in many prompts: up to the last control token that
-// stands before what is not.
+// How many of a part's first tokens are the same in many prompts. They end at the last control
+// token before the first text that differs from prompt to prompt.
 size_t stable_tokens(const Text& text, const Part& part, const TextMarks& marks,
                      const std::vector<int32_t>& tokens, const Tokenizer& tokenizer) {
   size_t limit = part.end;
@@ -220,7 +221,7 @@ size_t stable_tokens(const Text& text, const Part& part, const TextMarks& marks,
   size_t at = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
     const std::string piece = tokenizer.piece(tokens[i], BLEND_TOKENIZE_SPECIAL);
-    if (piece.empty() || !tokenizer.piece(tokens[i], 0).empty()) continue;  // no control token
+    if (piece.empty() || !tokenizer.piece(tokens[i], 0).empty()) continue;  // not a control token
     size_t found = bytes.find(piece, at);
     while (found != std::string_view::npos && marks.touches_plain(found, found + piece.size())) {
       found = bytes.find(piece, found + 1);

@@ -23,23 +23,23 @@ struct Message {
 struct Document {
   std::string_view title;
   std::string_view text;
-  bool stored = false;  // a chunk that is in the store: it has no text
+  bool stored = false;  // given by the id of a stored chunk: it has no text here
 };
 
 struct PromptOptions {
-  bool generation_prompt = true;  // the assistant is to speak next
+  bool generation_prompt = true;  // append the opening of the assistant's turn
   std::string_view variables;     // a JSON object of further variables; "": none
   int64_t now = 0;                // seconds since 1970
   const CancelToken* cancel = nullptr;
 };
 
-// The template's own control tokens are recognized, those in the host's texts are text. A document
-// is a chunk of its own, tokenized by itself like any other, whatever white space around it the
-// template takes away. Where the template has no place for
-// documents they stand before the last message of a user, an empty line after each.
-//   What precedes everything but the system message is PREFIX; all after the last document is
-// QUESTION; the rest is TEXT. A document that the template changes is TEXT too.
-//   What it takes is in proportion to the template and all that is given.
+// Control tokens are recognized in the template's own text; in the host's texts they are plain
+// text. A document is a chunk of its own and tokenized by itself, also if the template strips white
+// space around it. If the template has no place for documents, they stand before the last message
+// of a user, with an empty line after each.
+//   Everything before the first text that is not a system message is PREFIX. Everything after the
+// last document is QUESTION. The rest is TEXT. A document that the template changes is TEXT too.
+//   Time and memory are in proportion to the template and the arguments.
 Result<text::Prompt> make_prompt(const Template& source, const Tokenizer& tokenizer,
                                  const std::vector<Message>& messages,
                                  const std::vector<Document>& documents,

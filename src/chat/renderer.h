@@ -16,7 +16,8 @@
 
 namespace blend::chat {
 
-// Not inlined: the frames of the callers are on the stack as often as a template nests.
+// Not inlined, to keep the callers' frames small: they are on the stack once for each level of
+// nesting.
 #define BLEND_CHAT_APART [[gnu::noinline]]
 
 // What a statement does with the loop around it.
@@ -37,7 +38,7 @@ class Renderer {
   static constexpr size_t kOutermost = 1;  // scopes: the template's own names
   struct Scope {
     Names names;
-    bool closed = false;  // of a macro's call: earlier scopes but the template's are not visible
+    bool closed = false;  // a macro's call, which sees only itself and the template's own names
   };
 
   // Names.
@@ -47,9 +48,9 @@ class Renderer {
 
   // Statements.
   Result<Flow> run_body(const Body& body, TextBuilder& out);
-  // What the body sets is gone after it.
+  // Variables that the body sets are dropped after it.
   BLEND_CHAT_APART Result<Flow> run_scoped(const Body& body, TextBuilder& out);
-  // The innermost line only.
+  // Adds the line to an error, if it has none yet.
   BLEND_CHAT_APART static Status located(Status status, size_t line);
   Result<Flow> run(const Statement& s, TextBuilder& out);
   static Result<Flow> after(Status status);
@@ -58,7 +59,7 @@ class Renderer {
   BLEND_CHAT_APART Result<Flow> run_condition(const Statement& s, TextBuilder& out);
   BLEND_CHAT_APART Result<bool> is_true(const Expression& e);
   BLEND_CHAT_APART Result<Flow> run_block(const Statement& s, TextBuilder& out);
-  // The filters see what the body sets.
+  // The filters see the variables that the body sets.
   BLEND_CHAT_APART Result<Flow> fill_block(const Statement& s, Value& value);
   BLEND_CHAT_APART Status define(const Macro& macro);
 
@@ -67,27 +68,28 @@ class Renderer {
   Result<Flow> run_loop(const Statement& s, TextBuilder& out);
   BLEND_CHAT_APART Result<Flow> run_items(const Statement& s, const std::shared_ptr<Loop>& loop,
                                           TextBuilder& out);
-  // The next item that the filter lets through; nothing at the end.
+  // The next item that passes the filter; nothing at the end.
   Result<std::optional<Value>> take_item(Loop& loop);
-  // The filter sees what the loop saw where it began, from wherever it is asked: later scopes are
-  // put aside. They may be those of a loop inside, which then cannot be asked.
+  // Evaluates the loop's filter. The filter sees the scopes of the loop's beginning, wherever it is
+  // evaluated: later scopes are put aside. Loops in those scopes cannot evaluate their filters
+  // then.
   BLEND_CHAT_APART Result<bool> passes(Loop& loop, const Value& item);
   Status look_ahead(Loop& loop);
-  // Takes all that is left.
+  // Takes all remaining items.
   BLEND_CHAT_APART Result<int64_t> length_of(Loop& loop);
   BLEND_CHAT_APART Result<Value> loop_member(const Value& value, const std::string& name);
 
   // Expressions.
-  // `inside`: what the innermost filter of a block is applied to, which has no expression.
+  // `inside`: the text of a filter block, to which the innermost filter is applied.
   Result<Value> evaluate(const Expression& e, Value inside = Value());
-  // What the others of the expression are applied to, one after another: chains of operators,
-  // members and filters, however long, take no more of the stack than one of them.
+  // The operand that the rest of the expression is applied to, step by step. So a chain of
+  // operators, members and filters needs no more stack than one of them, however long it is.
   BLEND_CHAT_APART Result<Value> innermost(const Expression& e, Value inside);
   BLEND_CHAT_APART Result<Value> apply(const Expression& e, Value value);
   BLEND_CHAT_APART Result<Value> named(const Expression& e);
   BLEND_CHAT_APART Result<Value> evaluate_list(const Expression& e);
   BLEND_CHAT_APART Result<Value> evaluate_dict(const Expression& e);
-  // value.name: a method first, as getattr() has it, then a member.
+  // value.name: first a method, as with getattr(), then a member.
   BLEND_CHAT_APART Result<Value> member(const Value& value, const std::string& name);
   Result<Value> method_of(const Value& value, const std::string& name);
   Result<Value> macro_member(const Macro& macro, const std::string& name);
@@ -112,15 +114,15 @@ class Renderer {
   Result<Value> make_namespace(const CallArguments& given);
   Result<Value> range(const CallArguments& given);
   BLEND_CHAT_APART Result<Value> call_macro(const Macro& macro, const CallArguments& given);
-  // A macro's parameters, into the scope of the call.
+  // Sets a macro's parameters in the scope of the call.
   BLEND_CHAT_APART Status bind_parameters(const Macro& macro, const CallArguments& given);
 
   Meter meter_;
   int64_t now_;
   const Variables& variables_;
   std::vector<Scope> scopes_;
-  std::vector<size_t> asides_;  // for each loop filter that is running: how many scopes it sees
-  std::vector<const Expression*> operators_;  // that wait for their operand
+  std::vector<size_t> asides_;  // for each running loop filter the number of scopes that it sees
+  std::vector<const Expression*> operators_;  // operators that wait for their operand
   std::vector<std::unique_ptr<Namespace>> owned_spaces_;
   int calls_ = 0;
 };

@@ -5,7 +5,7 @@
 namespace blend::chat {
 namespace {
 
-// Up to here the worst text costs no more than the table of a longer one.
+// For needles up to this length a naive search costs no more, even in the worst case.
 constexpr size_t kShort = 8;
 
 }  // namespace
@@ -29,8 +29,8 @@ Result<Search> Search::of(std::string_view needle, Meter& meter) {
 Result<size_t> Search::find(std::string_view text, size_t from, Meter& meter) const {
   constexpr auto kNone = std::string_view::npos;
   if (from > text.size() || text.size() - from < needle_.size()) return kNone;
-  // Paid for after each piece, by what was looked at: a search that goes on from an occurrence pays
-  // for every byte once.
+  // Fuel is taken after each piece, for the bytes that were read. So a caller that goes on after an
+  // occurrence pays for every byte once.
   constexpr size_t kPiece = 4096;
   size_t matched = 0;
   for (size_t begin = from; begin < text.size(); begin += kPiece) {

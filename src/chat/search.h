@@ -1,4 +1,4 @@
-// Search: where a text occurs in others, in a time that grows with their lengths' sum.
+// Search: finds a text in others, in time linear in the sum of their lengths.
 #pragma once
 
 #include <string>
@@ -21,8 +21,8 @@ class Search {
   explicit Search(std::string_view needle) : needle_(needle) {}
 
   std::string_view needle_;
-  // [needle] how many bytes that it begins with it also ends with, up to each of its bytes; empty
-  // for a short one, which is compared everywhere.
+  // [needle] for each prefix of the needle the length of its longest border (a proper prefix that
+  // is also a suffix). Empty for a short needle, which is compared at every position.
   std::vector<uint32_t> borders_;
 };
 

@@ -16,7 +16,7 @@ Result<Value> undefined_item(const Value& index, Meter& meter) {
   return Value::undefined(name == nullptr ? std::string_view("an item") : name->bytes());
 }
 
-// The i-th character, from the end where i is negative.
+// The i-th character; a negative i counts from the end.
 Result<Value> character_of(const Text& text, int64_t i, Meter& meter) {
   const std::string_view bytes = text.bytes();
   BLEND_RETURN_IF_ERROR(meter.take(bytes.size()));
@@ -34,7 +34,7 @@ Result<Value> character_of(const Text& text, int64_t i, Meter& meter) {
   return part_of(text, at, at + utf8_length(bytes.substr(at)), meter);
 }
 
-// The bounds of a slice over n items, as Python has them.
+// The bounds of a slice of n items, by Python's rules.
 struct Bounds {
   int64_t begin;
   int64_t end;

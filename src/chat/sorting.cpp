@@ -11,7 +11,7 @@ namespace {
 
 using Given = CallArguments;
 
-// As Jinja compares texts without regard to case. UNSUPPORTED: capital letters beyond ASCII.
+// The text in lower case, by which Jinja compares. UNSUPPORTED: capital letters beyond ASCII.
 Result<Value> folded(const std::string& filter, const Value& value, Meter& meter) {
   const Text* const text = value.text();
   if (text == nullptr) return value;
@@ -27,7 +27,7 @@ Result<Value> folded(const std::string& filter, const Value& value, Meter& meter
   return Value::text(lower);
 }
 
-// What sorts items, and what finds those that are alike.
+// The key by which items are sorted and compared, and the item's index.
 struct Keyed {
   Value key;
   size_t index;
@@ -47,10 +47,10 @@ Result<std::vector<Keyed>> keyed(const std::string& name, const List& items, Met
   return out;
 }
 
-// In pieces, so that a cancel is seen between them.
+// Sorts in pieces, so that a cancel is noticed between them.
 Status sort_by_key(std::vector<Keyed>& keys, Meter& meter) {
   constexpr size_t kPiece = 1024;
-  // By the index too, which keeps the order of what is alike: std::stable_sort takes memory.
+  // Comparing the index too makes the sort stable without the memory of std::stable_sort.
   const auto before = [](const Keyed& a, const Keyed& b) {
     const int order = compare_names(a.key, b.key);
     return order != 0 ? order < 0 : a.index < b.index;
@@ -83,7 +83,7 @@ Status sort_by_key(std::vector<Keyed>& keys, Meter& meter) {
   return Status::ok();
 }
 
-// What Python puts in an order: numbers, or strings.
+// Keys must be all numbers or all strings, which Python can order.
 Status check_order(const std::string& name, const std::vector<Keyed>& keys) {
   for (const Keyed& one : keys) {
     const double* const x = one.key.real();

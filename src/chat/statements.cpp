@@ -38,7 +38,7 @@ Status Renderer::assign(const Target& target, Value value) {
     BLEND_ASSIGN(const Value* const space, look_up(target.names[0]));
     if (space == nullptr || space->space() == nullptr) {
       return make_error(BLEND_E_INVALID_ARGUMENT,
-                        "'%s' is no namespace, and only one can be assigned to",
+                        "'%s' is not a namespace: only members of namespaces can be assigned to",
                         target.names[0].c_str());
     }
     return put(space->space()->members, target.member, std::move(value));
@@ -155,11 +155,11 @@ Result<Flow> Renderer::fill_block(const Statement& s, Value& value) {
 }
 
 Status Renderer::define(const Macro& macro) {
-  // Its body would see the names around it, wherever it is called.
+  // Such a macro's body would see the names around its definition, wherever it is called.
   if (scopes_.size() > kOutermost) {
     return make_error(BLEND_E_UNSUPPORTED,
                       "macro '%.60s' inside a loop or another macro, which libblend does not "
-                      "know; give another template",
+                      "support; give another template",
                       macro.name.c_str());
   }
   Callable callable;

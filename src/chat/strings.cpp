@@ -11,7 +11,7 @@
 namespace blend::chat {
 namespace {
 
-// The characters that strip() takes away; without any given, white space.
+// The characters that strip() removes; by default white space.
 class Stripped {
  public:
   static Result<Stripped> of(const Text* chars, Meter& meter) {
@@ -30,13 +30,13 @@ class Stripped {
     return out;
   }
 
-  // Whether the text, which begins with a character, begins with one of them; its bytes.
+  // The length of the text's first character if it is one of them; otherwise 0.
   size_t at(std::string_view text) const {
     if (!given_) return text::space_at(text);
     const std::string_view first = text.substr(0, utf8_length(text));
     return std::binary_search(characters_.begin(), characters_.end(), first) ? first.size() : 0;
   }
-  size_t cost() const { return cost_; }  // of one look
+  size_t cost() const { return cost_; }  // of one call of at()
 
  private:
   bool given_ = false;
@@ -44,7 +44,7 @@ class Stripped {
   size_t cost_ = 1;
 };
 
-// Bytes that strip() takes from the start.
+// Number of bytes that strip() removes at the start.
 Result<size_t> leading(std::string_view text, const Stripped& gone, Meter& meter) {
   Meter::Pause pause(meter);
   size_t at = 0;
@@ -57,7 +57,7 @@ Result<size_t> leading(std::string_view text, const Stripped& gone, Meter& meter
   return at;
 }
 
-// Where what strip() leaves ends.
+// The end of the text that strip() leaves.
 Result<size_t> trailing(std::string_view text, const Stripped& gone, Meter& meter) {
   Meter::Pause pause(meter);
   size_t end = text.size();
@@ -100,7 +100,7 @@ Result<Value> change_case(const std::string& name, bool jinja_words, const Text&
   BLEND_RETURN_IF_ERROR(meter.take(text.weight()));
   BLEND_RETURN_IF_ERROR(meter.take(Meter::kValue + text.size()));
   std::string out = text.bytes();
-  bool begins = true;  // a word, or the text
+  bool begins = true;  // of a word, or of the text
   Meter::Pause pause(meter);
   for (char& c : out) {
     BLEND_RETURN_IF_ERROR(pause.after(1));
@@ -123,7 +123,7 @@ Result<Value> change_case(const std::string& name, bool jinja_words, const Text&
 
 namespace {
 
-// Before every character, and after the last one, `most` times; below 0: any number.
+// Puts `what` before every character and after the last one, at most `most` times; below 0: always.
 Result<Value> put_between(const Text& text, const Text& what, int64_t most, Meter& meter) {
   const std::string_view bytes = text.bytes();
   TextBuilder out(meter);
@@ -193,7 +193,7 @@ class Parts {
   List parts_;
 };
 
-// At white space; `most` cuts, below 0: any number.
+// Splits at white space, at most `most` times; below 0: always.
 Result<Value> split_at_space(const Text& text, int64_t most, Meter& meter) {
   const std::string_view bytes = text.bytes();
   BLEND_ASSIGN(const Stripped space, Stripped::of(nullptr, meter));
@@ -219,7 +219,7 @@ Result<Value> split_at_space(const Text& text, int64_t most, Meter& meter) {
   return out.value();
 }
 
-// Where `separator` stands, at most `most` times; ascending.
+// The first `most` positions of `separator`, ascending; below 0: all.
 Result<std::vector<size_t>> cuts_of(std::string_view text, std::string_view separator, int64_t most,
                                     Meter& meter) {
   BLEND_ASSIGN(const Search search, Search::of(separator, meter));
@@ -234,7 +234,7 @@ Result<std::vector<size_t>> cuts_of(std::string_view text, std::string_view sepa
   return out;
 }
 
-// The same from the right: what stands furthest to the right counts, and so on to the left.
+// The last `most` positions, found from the right; ascending.
 Result<std::vector<size_t>> cuts_from_right(std::string_view text, std::string_view separator,
                                             int64_t most, Meter& meter) {
   BLEND_RETURN_IF_ERROR(meter.take(text.size() + separator.size()));
@@ -273,7 +273,7 @@ Result<Value> split(const Text& text, const CallArguments& given, bool from_righ
   return out.value();
 }
 
-// One string, or any of a tuple.
+// Tests one string, or each of a tuple.
 Result<Value> affix(const Text& text, const CallArguments& given, bool front, Meter& meter) {
   const Value* const what = given.get(0, "prefix");
   if (what == nullptr) return wrong("startswith", Value());
@@ -309,7 +309,7 @@ Result<Value> find_text(const Text& text, const CallArguments& given, Meter& met
 
 namespace {
 
-// Bytes of the line's end that `text` begins with, as str.splitlines() has them; 0: none.
+// Length of the line end at the start of `text`, by the rules of str.splitlines(); 0: none.
 size_t line_end_at(std::string_view text) {
   if (text.starts_with("\r\n")) return 2;
   const auto lead = static_cast<uint8_t>(text[0]);
@@ -320,7 +320,7 @@ size_t line_end_at(std::string_view text) {
 
 }  // namespace
 
-// Every end of a line becomes a newline.
+// Every line end becomes a newline.
 Result<Value> indent(const Text& text, const CallArguments& given, Meter& meter) {
   int64_t width = 4;
   Text by;

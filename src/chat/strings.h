@@ -1,4 +1,4 @@
-// What Jinja's filters and Python's methods make of strings, every byte with its origin.
+// Jinja's filters and Python's methods on strings. Every byte keeps its origin.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@ namespace blend::chat {
 
 enum Side : uint8_t { kLeft = 1, kRight = 2, kBoth = 3 };
 
-// `chars`: those that are taken away; null or none: white space.
+// `chars`: the characters to remove; null or none: white space.
 Result<Value> strip(const Text& text, const Value* chars, Side side, Meter& meter);
-// upper, lower, capitalize, title: of ASCII. Words begin after what is no letter, or, as Jinja's
-// filter has it, after white space and opening brackets.
+// upper, lower, capitalize, title, for ASCII only. A word begins after a character that is not a
+// letter; with `jinja_words`, as in Jinja's filter, after white space, '-' and opening brackets.
 Result<Value> change_case(const std::string& name, bool jinja_words, const Text& text,
                           Meter& meter);
 Result<Value> replace(const Text& text, const CallArguments& given, Meter& meter);
 Result<Value> split(const Text& text, const CallArguments& given, bool from_right, Meter& meter);
 // startswith, endswith
 Result<Value> affix(const Text& text, const CallArguments& given, bool front, Meter& meter);
-// The first place of a text, counted in characters; -1: none.
+// str.find: the first occurrence, counted in characters; -1: none.
 Result<Value> find_text(const Text& text, const CallArguments& given, Meter& meter);
 Result<Value> indent(const Text& text, const CallArguments& given, Meter& meter);
 

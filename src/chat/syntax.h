@@ -53,7 +53,7 @@ struct Expression {
 struct Statement;
 using Body = std::vector<std::unique_ptr<const Statement>>;
 
-// What `set` and `for` assign to: one name or several, or the member of a namespace.
+// The target of `set` and `for`: one name or several, or the member of a namespace.
 struct Target {
   std::vector<std::string> names;
   std::string member;  // then names[0] is the namespace; "": none
@@ -74,17 +74,17 @@ struct Statement {
     loop,       // for
     set,
     set_block,     // {% set x %}...{% endset %}
-    filter_block,  // {% filter x %}...{% endfilter %}: value is the filters over an empty name
+    filter_block,  // {% filter x %}...{% endfilter %}: value is the filters, with no operand
     macro,
     break_loop,
     continue_loop,
-    body,  // of a tag without meaning here ({% generation %})
+    body,  // of a tag that does nothing here ({% generation %})
   };
   Kind kind = Kind::data;
   size_t line = 1;
   std::string data;
   ExpressionPtr value;
-  ExpressionPtr filter;  // of a loop: which items it is run for
+  ExpressionPtr filter;  // of a loop: selects the items
   Target target;
   std::vector<std::pair<ExpressionPtr, Body>> branches;
   Body body;

@@ -30,8 +30,8 @@ Result<Text> Template::render(const Variables& variables, int64_t now, size_t fu
   BLEND_ASSIGN(Text text, Renderer(variables, now, fuel, cancel).run(syntax_->body));
   if (text.size() <= kText + weight * kTextPerWeight) return text;
   return make_error(BLEND_E_UNSUPPORTED,
-                    "the chat template makes %zu bytes of what it is given, which is more than "
-                    "libblend allows one; give another template",
+                    "the chat template writes %zu bytes for this prompt, which is more than "
+                    "libblend allows; give another template",
                     text.size());
 }
 

@@ -1,8 +1,8 @@
 // Template: a chat template, rendered in a bounded number of steps.
 //
-// A small interpreter of the part of Jinja that chat templates are written in. They come from model
-// files, which are never trusted: nesting, work and memory are bounded (see Meter), and nothing but
-// the values that are given can be reached. What is not known here is refused by name.
+// A small interpreter of the part of Jinja that chat templates use. Templates come from model
+// files, which are never trusted: nesting, work and memory are bounded (see Meter), and a template
+// can reach only the given values. Any other feature of Jinja is refused, and the message names it.
 #pragma once
 
 #include <memory>
@@ -21,23 +21,22 @@ using Variables = Names;
 class Template {
  public:
   static constexpr size_t kMaxSource = size_t{1} << 20;
-  // What a rendering may take beside what is in proportion to its variables: kFuelPerWeight times
-  // what they weigh.
+  // The fuel of a rendering: kFuel, and kFuelPerWeight times the weight of its variables.
   static constexpr size_t kFuel = size_t{32} << 20;
   static constexpr size_t kFuelPerWeight = 64;
-  // The same of the bytes that are rendered. Tokenizing them takes many times as many.
+  // The same for the bytes of the rendered text. Tokenizing needs many times as much memory.
   static constexpr size_t kText = size_t{2} << 20;
   static constexpr size_t kTextPerWeight = 8;
 
-  // FORMAT names the line; UNSUPPORTED what is not known here.
+  // FORMAT names the line; UNSUPPORTED names a feature that libblend does not have.
   static Result<Template> parse(std::string_view source);
 
-  // Whether the template has a place of its own for documents.
+  // Whether the template reads the variable `documents`.
   bool names_documents() const;
 
-  // `now`: seconds since 1970 for strftime_now. INVALID_ARGUMENT: what the template itself says is
-  // wrong with the variables (raise_exception), or an undefined value where one is needed.
-  // `cancel` may be null.
+  // `now`: seconds since 1970, for strftime_now. INVALID_ARGUMENT: the template refuses the
+  // variables (raise_exception), with its own words, or uses an undefined value. `cancel` may be
+  // null.
   Result<Text> render(const Variables& variables, int64_t now, size_t fuel = kFuel,
                       const CancelToken* cancel = nullptr) const;
 

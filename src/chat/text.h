@@ -1,7 +1,7 @@
-// Text: UTF-8 bytes, each of which knows where it came from: the template, or what the host gave.
+// Text: UTF-8 bytes, each with its origin: the template, or one of the host's texts.
 //
-// Rendering keeps the origin through every operation, so that control tokens are recognized in the
-// template's own words alone, and a document is found again in the finished prompt.
+// Rendering keeps the origin through every operation, so that control tokens are recognized only in
+// the template's own text, and a document can be found in the finished prompt.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ enum Origin : uint32_t {
 class Text {
  public:
   struct Run {
-    size_t end;  // of its bytes; it begins where the run before it ends
+    size_t end;  // end of its bytes; it begins at the end of the run before it
     uint32_t origin;
     bool operator==(const Run&) const = default;
   };
@@ -38,7 +38,7 @@ class Text {
   const std::vector<Run>& runs() const { return runs_; }
   size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
-  // What it costs to hold, near enough.
+  // Roughly the memory that it needs.
   size_t weight() const { return bytes_.size() + runs_.size() * sizeof(Run); }
 
   void append(std::string_view bytes, uint32_t origin);
@@ -46,11 +46,11 @@ class Text {
   // Bytes [begin, end) of `text`, which may not be this one.
   void append(const Text& text, size_t begin, size_t end);
   Text part(size_t begin, size_t end) const;
-  // The same origins over other bytes, as many as there are.
+  // Other bytes of the same number, with the same origins.
   Text with_bytes(std::string bytes) const;
-  // How many runs the bytes [begin, end) lie in.
+  // Number of runs that the bytes [begin, end) touch.
   size_t runs_between(size_t begin, size_t end) const;
-  // Of the byte at `at`, which must be inside.
+  // The origin of the byte at `at`, which must be inside the text.
   uint32_t origin(size_t at) const;
 
  private:
@@ -58,8 +58,8 @@ class Text {
   std::vector<Run> runs_;
 };
 
-// The byte offset of each character, and the text's size after them. `meter` pays for neither: it
-// shows a cancel.
+// The byte offset of each character, and at the end the text's size. Both functions use `meter`
+// only to notice a cancel, and take no fuel.
 Result<std::vector<size_t>> characters(std::string_view text, Meter& meter);
 Result<size_t> count_characters(std::string_view text, Meter& meter);
 

@@ -21,7 +21,7 @@ Status too_deep() {
                     Value::kMaxDepth);
 }
 
-// `order`: of the members by name, those of one name one after another.
+// `order`: indices of the members sorted by name, so that equal names are adjacent.
 Dict without_repeats(Dict items, const std::vector<uint32_t>& order) {
   std::vector<bool> gone(items.size());
   for (size_t i = 1, first = order[0]; i < order.size(); ++i) {
@@ -44,7 +44,7 @@ Dict without_repeats(Dict items, const std::vector<uint32_t>& order) {
 Value Value::undefined(std::string_view name) {
   constexpr size_t kMost = 80;
   if (name.empty()) return {};
-  size_t n = std::min(name.size(), kMost);  // of whole characters
+  size_t n = std::min(name.size(), kMost);  // cut between characters
   while (n < name.size() && n > 0 && (static_cast<uint8_t>(name[n]) & 0xC0) == 0x80) --n;
   return Value(Undefined{std::make_shared<const std::string>(name.substr(0, n))});
 }
@@ -159,7 +159,7 @@ int Value::depth() const {
   if (const Items* const items = shared<Items>()) return items->depth;
   if (const Members* const members = shared<Members>()) return members->depth;
   if (const Loop* const l = loop()) return l->depth;
-  // A method holds what it is of.
+  // A method contains the value that it belongs to.
   if (const Callable* const c = callable(); c != nullptr && c->self != nullptr) {
     return c->self->depth() + 1;
   }

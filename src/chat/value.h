@@ -1,4 +1,4 @@
-// Value: what a Jinja expression is worth, as Python has it.
+// Value: the value of a Jinja expression, with Python's types.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ using Dict = std::vector<std::pair<Value, Value>>;  // in the order of insertion
 // Variables, and the names of a scope.
 using Names = std::map<std::string, Value, std::less<>>;
 
-// What templates may change: the members of namespace(). The renderer owns them all, so that one
-// that holds itself is no leak.
+// The members of namespace(), the only values that a template can change. The renderer owns them
+// all, so that a namespace that contains itself does not leak.
 struct Namespace;
 
-// The loop that a body is run by (loop.h).
+// The state of a running loop (loop.h).
 struct Loop;
 
 // Something to call: a function of the renderer or a method, by name, or a macro of the template.
@@ -42,8 +42,8 @@ struct Undefined {
 };
 struct None {};
 
-// Immutable but for namespaces and loops; copies share. Lists and dicts nest at most kMaxDepth
-// deep.
+// Immutable, except namespaces and loops; copies share their content. Lists and dicts nest at most
+// kMaxDepth deep.
 class Value {
  public:
   static constexpr int kMaxDepth = 48;
@@ -65,20 +65,20 @@ class Value {
   }
   // UNSUPPORTED: nested too deep.
   static Result<Value> list(List items, bool tuple = false);
-  // Of members with one name the last one counts, in the first one's place. INVALID_ARGUMENT: a
-  // name is something else than a string, a number, a boolean or none.
+  // If a name is repeated, the last value counts, at the position of the first. INVALID_ARGUMENT: a
+  // name is not a string, a number, a boolean or none.
   static Result<Value> dict(Dict items);
   static Result<Value> from_json(const Json& json, uint32_t origin);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(value_); }
   bool is_none() const { return std::holds_alternative<None>(value_); }
-  const char* undefined_name() const;  // "": none, or it is no undefined value
+  const char* undefined_name() const;  // "": unnamed, or not an undefined value
   const bool* boolean() const { return std::get_if<bool>(&value_); }
   const int64_t* integer() const { return std::get_if<int64_t>(&value_); }
   const double* real() const { return std::get_if<double>(&value_); }
   const Text* text() const { return shared<Text>(); }
   const List* list() const;
-  bool is_tuple() const;  // a list that is one
+  bool is_tuple() const;  // a list that is a tuple
   const Dict* dict() const;
   const Callable* callable() const { return shared<Callable>(); }
   Namespace* space() const {
@@ -90,7 +90,7 @@ class Value {
     return p == nullptr ? nullptr : p->get();
   }
 
-  // The member of a dict by its name; null: none, or this is no dict.
+  // The member of a dict by its name; null: no such member, or not a dict.
   Result<const Value*> find(const Value& name, Meter& meter) const;
 
   // Booleans count as 0 and 1.
@@ -99,7 +99,7 @@ class Value {
   bool is_number() const;
   bool truth() const;
   int depth() const;
-  // What it takes to walk through all of it; more than a size_t counts is the most it counts.
+  // The cost of walking through all of it, at most SIZE_MAX.
   size_t weight() const;
   const char* kind() const;  // "a string", ...: for messages
 
@@ -134,7 +134,7 @@ struct Namespace {
   Names members;
 };
 
-// What it takes to make a list of n items, or a dict of these members.
+// Takes the fuel for a list of n items, or for a dict of these members.
 Status take_list(size_t n, Meter& meter);
 Status take_dict(const Dict& items, Meter& meter);
 

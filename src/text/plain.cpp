@@ -6,7 +6,7 @@ namespace {
 constexpr std::string_view kPlace = "{question}";
 constexpr std::string_view kUsual = "Question: {question}\nAnswer:";
 
-// The text between the places of the question, in order: one more than there are places.
+// The template's text around its {question}s, in order: one part more than there are of these.
 Result<std::vector<std::string_view>> around(std::string_view question_template) {
   std::vector<std::string_view> out;
   size_t begin = 0;
@@ -22,8 +22,8 @@ Result<std::vector<std::string_view>> around(std::string_view question_template)
   return out;
 }
 
-// Control tokens of the template are recognized, those of the question are not, so that the parts
-// are tokenized by themselves.
+// Control tokens are recognized in the template but not in the question, so each part is tokenized
+// by itself.
 Result<std::vector<int32_t>> special_question(const Tokenizer& tokenizer,
                                               const std::vector<std::string_view>& parts,
                                               std::string_view question) {

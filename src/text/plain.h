@@ -14,12 +14,11 @@ namespace blend::text {
 struct PlainOptions {
   std::string_view system;
   std::string_view question_template;  // with {question} in it; "": the default
-  bool special = false;  // control tokens of the two above are recognized, never those of others
+  bool special = false;                // control tokens are recognized in these two texts only
   const CancelToken* cancel = nullptr;
 };
 
-// A question in its template: {question}, as often as it is there. INVALID_ARGUMENT where it is
-// not.
+// Replaces every {question} of the template by the question. INVALID_ARGUMENT: there is none.
 Result<std::string> put_question(std::string_view question_template, std::string_view question);
 
 // BOS, if the model expects it, and the system text are PREFIX, each document is a CHUNK, the

@@ -220,9 +220,9 @@ TEST(ChatPrompt, WhatCannotBeDoneIsSaid) {
   expect_refused(chatml, {{"assistant", "x"}}, {{"", "d"}}, {}, BLEND_E_INVALID_ARGUMENT, "'user'");
   PromptOptions options;
   options.variables = "[1]";
-  expect_refused(chatml, user, {}, options, BLEND_E_INVALID_ARGUMENT, "no JSON object");
+  expect_refused(chatml, user, {}, options, BLEND_E_INVALID_ARGUMENT, "not a JSON object");
   options.variables = "{";
-  expect_refused(chatml, user, {}, options, BLEND_E_INVALID_ARGUMENT, "no JSON object");
+  expect_refused(chatml, user, {}, options, BLEND_E_INVALID_ARGUMENT, "not a JSON object");
   auto without = Template::parse("{{ messages[0].content | length }}");
   expect_refused(*without, user, {{"", "d"}}, {}, BLEND_E_UNSUPPORTED, "no place for document 0");
   expect_refused(template_of("gemma"), kTurns, {}, {}, BLEND_E_INVALID_ARGUMENT,
