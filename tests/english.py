@@ -20,8 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 TARGET = 1.5
 # Hits per 1,000 words. A room that is not there yet has the value it had, rounded up; never raise one.
-LIMITS = {"docs": 1.5, "include": 1.5, "src/chat": 6.5, "src/control": 4.5,
-          "src/fusion": 6}
+LIMITS = {"src/fusion": 6}
 
 FOLDERS = ("include", "src", "kernels", "bindings", "tools", "tests", "bench", "docs", "examples", "scripts",
            "cmake", "packaging")

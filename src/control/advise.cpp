@@ -5,7 +5,8 @@
 namespace blend {
 namespace {
 
-// Chunks beyond so many are reckoned together: to choose among more takes long and gains nothing.
+// At most this many parts: more chunks are counted in groups, since choosing among more takes long
+// and gains nothing.
 constexpr uint64_t kMostParts = 32;
 constexpr double kRounding = 1 + 1e-9;
 
@@ -20,10 +21,10 @@ PassQuestion question_of(const AdvisedPrompt& p, const Storage& storage) {
              p.check_layer};
   q.n_rows = p.n_tokens;
   const uint64_t n_chunks = (p.n_tokens + p.chunk_tokens - 1) / p.chunk_tokens;
-  const uint64_t together = (n_chunks + kMostParts - 1) / kMostParts;
-  for (uint64_t first = 0; first < p.n_tokens; first += together * p.chunk_tokens) {
+  const uint64_t group = (n_chunks + kMostParts - 1) / kMostParts;
+  for (uint64_t first = 0; first < p.n_tokens; first += group * p.chunk_tokens) {
     StoredPart& part = q.parts.emplace_back();
-    part.n_rows = std::min(together * p.chunk_tokens, p.n_tokens - first);
+    part.n_rows = std::min(group * p.chunk_tokens, p.n_tokens - first);
     part.counts = part.known = true;
     part.layer_s =
         kReadsBeside * static_cast<double>(part.n_rows) * p.token_bytes / storage.bytes_per_s;
@@ -44,7 +45,7 @@ StorageAdvice advise_for(const AdvisedPrompt& p, double ratio, const Storage& st
   double first_layer_s = 0;
   for (const StoredPart& part : question.parts) first_layer_s += part.layer_s;
   out.hides = cost.seconds <= kRounding * (cost.compute_s + first_layer_s);
-  // It knows what loading takes, so it chooses.
+  // There is always a choice, because all loading times are known.
   const RatioChoice choice = choose_pass(question, ratio, 0).value_or(RatioChoice{});
   out.slower_than_prefill = cost.load_s > choice.computing_s;
   out.ratio = choice.n_rows_computed == p.n_tokens ? 1.0 : choice.ratio;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint32_t kSteadyDepth = 3;  // one in use, one ahead, one for jitter
 constexpr uint32_t kLeastDepth = 2;
-constexpr double kNoLonger = 1.001;  // than with room for all layers
+constexpr double kNoLonger = 1.001;  // than with a slot for every layer
 
 double number(uint64_t n) { return static_cast<double>(n); }
 
@@ -17,11 +17,11 @@ double number(uint64_t n) { return static_cast<double>(n); }
 Result<PrefillTimes> PrefillTimes::create(std::vector<Point> points) {
   uint64_t before = 0;
   for (const Point& p : points) {
-    // More tokens than a context may have: as doubles two such counts may be one.
+    // Counts above UINT32_MAX, more than a context may have, could be equal as doubles.
     if (p.n_tokens <= before || p.ns == 0 || p.n_tokens > UINT32_MAX) {
       return make_error(BLEND_E_INVALID_ARGUMENT,
                         "prefill times must be of ascending lengths and not 0: %llu tokens, %llu "
-                        "ns behind %llu tokens",
+                        "ns after %llu tokens",
                         static_cast<unsigned long long>(p.n_tokens),
                         static_cast<unsigned long long>(p.ns),
                         static_cast<unsigned long long>(before));

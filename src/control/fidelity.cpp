@@ -9,13 +9,13 @@
 namespace blend {
 namespace {
 
-// How much the spread between answers widens the interval while there are few of them, and as how
-// many checks that guess counts.
+// A prior for the design effect while there are few answers, and the number of checks that it
+// weighs as much as.
 constexpr double kGuessedSpread = 2;
 constexpr double kGuessWeight = 4;
 
 constexpr uint32_t kVersion = 2;
-// More than this nobody has seen; it keeps damaged sums finite.
+// No real sum is larger. Damaged sums that are larger are refused, so all sums stay finite.
 constexpr float kMostSum = 1e12f;
 
 double exponent(uint64_t n_rows) {
@@ -28,7 +28,7 @@ uint32_t to_ppm(double target) { return static_cast<uint32_t>(std::lround(target
 
 void put(ByteWriter& out, float value) { out.put(std::bit_cast<uint32_t>(value)); }
 
-// Sums that a check can have added up to; false: they cannot.
+// Whether checks can have added up to these sums.
 bool get(ByteReader& in, float& value) {
   value = std::bit_cast<float>(in.get<uint32_t>());
   return value >= 0 && value <= kMostSum;  // not for NaN
@@ -79,8 +79,8 @@ Interval Evidence::interval(double z) const {
   if (!(tokens > 0)) return {};
   const double n = static_cast<double>(tokens), k = static_cast<double>(checks);
   const double p = agreement();
-  // The design effect: the variance of a ratio of sums over clusters, against that of as many
-  // single tokens.
+  // The design effect: the variance of the agreement over clusters, relative to that of as many
+  // independent tokens.
   const double near_p = (static_cast<double>(agree) + 1) / (n + 2);  // neither 0 nor 1
   const double squares = static_cast<double>(agree2) - 2 * p * static_cast<double>(cross) +
                          p * p * static_cast<double>(tokens2);
@@ -114,15 +114,15 @@ void LadderState::observe(const CheckedAnswer& answer) {
   if (wait > 0) --wait;
   if (since.checks >= kLeastUp && since.interval(kSureUp).high < target() &&
       rung + 1u < kLadder.size()) {
-    // The rung is left for a while, and for longer each time: else it would be tried in turn with
-    // the next one for ever.
+    // The rung is not tried again for a while, each time for longer. Otherwise the ratio would
+    // alternate between two rungs for ever.
     wait = kFirstWait << bounces;
     bounces = static_cast<uint8_t>(std::min<uint32_t>(bounces + 1u, kMostDoublings));
     move_to(rung + 1u);
     return;
   }
   if (since.checks < kLeastDown || since.interval(kSureDown).low <= target()) return;
-  if (came_down) bounces = 0;  // the rung that it came down to is a good one
+  if (came_down) bounces = 0;  // the rung that it came down to keeps the target
   if (wait == 0 && rung > 0) move_to(rung - 1u);
 }
 

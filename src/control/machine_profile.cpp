@@ -39,7 +39,7 @@ std::vector<uint64_t> lengths_to_measure(uint64_t max_tokens) {
   return lengths;
 }
 
-// Which tokens does not matter to the time: ids that every vocabulary has.
+// The time does not depend on the tokens, so these are any ids of the vocabulary.
 Result<uint64_t> time_prefill(const std::shared_ptr<const Model>& model, uint64_t n,
                               const Watch& watch) {
   std::vector<int32_t> tokens(n);
@@ -54,7 +54,7 @@ Result<uint64_t> time_prefill(const std::shared_ptr<const Model>& model, uint64_
       std::max<int64_t>(1, std::chrono::duration_cast<std::chrono::nanoseconds>(took).count()));
 }
 
-// Old or new, never half. It is only a measurement: losing it to a power cut costs another one.
+// Replaces the file atomically. No fsync: if a power cut loses it, it is measured again.
 Status write_file(const std::string& path, const std::string& text) {
   const FileSizeSignalHeld held;
   std::string part;
@@ -70,7 +70,7 @@ Status write_file(const std::string& path, const std::string& text) {
   return make_errno(BLEND_E_IO, error, "cannot write '%s'", path.c_str());
 }
 
-// Fields of a line, whatever locale the host has set.
+// Fields of a line, read in the classic locale, whatever the host's is.
 std::istringstream plain(const std::string& line) {
   std::istringstream in(line);
   in.imbue(std::locale::classic());
@@ -79,7 +79,8 @@ std::istringstream plain(const std::string& line) {
 
 std::string read_file(const std::string& path) {
   std::error_code none;
-  if (!std::filesystem::is_regular_file(path, none)) return {};  // of a pipe it would wait for ever
+  // Reading a pipe could wait for ever.
+  if (!std::filesystem::is_regular_file(path, none)) return {};
   std::ifstream in(path, std::ios::binary);
   std::string text(kMostBytes, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -90,7 +91,7 @@ std::string read_file(const std::string& path) {
 }  // namespace
 
 MachineKey machine_key(const Model& model) {
-  // What computes: the CPU by its own name, a GPU by the backend's.
+  // The CPU's own name, or for a GPU the backend's name.
   const std::string backend = model.backend().name();
   return {backend.starts_with("cpu") ? cpu_name() : backend,
           ThreadCap::of(model.runtime().pool().n_threads()), model.fingerprint()};

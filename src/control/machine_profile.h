@@ -12,10 +12,10 @@
 
 namespace blend {
 
-// What a measurement is true for. Another model, CPU or number of threads has its own.
+// What a measurement is for: another model, CPU or number of threads needs another one.
 struct MachineKey {
   std::string cpu;         // as /proc/cpuinfo names it; "unknown"
-  uint32_t n_threads = 0;  // under the ThreadCap of who asks
+  uint32_t n_threads = 0;  // under the caller's ThreadCap
   Sha256 fingerprint{};    // of the model
   bool operator==(const MachineKey&) const = default;
 };
@@ -28,9 +28,9 @@ class MachineProfile {
     uint64_t max_tokens = 1024;  // of the longest prefill that is timed; at most the context
     bool measure = false;        // even when the file has a measurement that fits
   };
-  // Takes what `path` holds if it is of this machine and model; otherwise measures, in a few
-  // prefills, and writes the file. "" keeps nothing. A file that is not a profile, or damaged, is
-  // measured again and replaced; IO only when the new one cannot be written. Progress: prefills.
+  // Reads the file `path` if it is of this machine and model. Otherwise it measures a few prefills
+  // and writes the file. "": no file. A file that is damaged, or is not a profile, is replaced. IO:
+  // the new file cannot be written. Progress: prefills.
   static Result<MachineProfile> open(const std::shared_ptr<const Model>& model,
                                      const std::string& path, const Options& options,
                                      const Watch& watch);
@@ -38,7 +38,7 @@ class MachineProfile {
   const MachineKey& key() const { return key_; }
   const PrefillTimes& prefill() const { return prefill_; }
   int64_t measured_unix_s() const { return measured_unix_s_; }
-  bool kept() const { return kept_; }  // it was read from the file
+  bool kept() const { return kept_; }  // read from the file, not measured now
 
   // The file's text: one line a fact, the last one "end".
   std::string serialize() const;

@@ -7,18 +7,18 @@
 namespace blend {
 namespace {
 
-// Two passes whose times differ by less than this factor count as equally soon.
+// Passes whose times differ by less than this factor count as equal.
 constexpr double kAsSoon = 1.005;
 constexpr double kRounding = 1 + 1e-9;
-// Rows that must hide behind loading are estimated slower than measured, and loading as fast as
-// measured, because a wrong estimate costs time.
+// Rows that are recomputed only because loading takes as long are estimated slower than measured,
+// because a wrong estimate would cost time.
 constexpr double kHiding = 1.25 * kReadsBeside;
-// A margin is kept from the time that the host gives.
+// Share of the host's target that is used; the rest is a margin.
 constexpr double kKept = 0.95;
 constexpr int kHalvings = 10;
 constexpr int kRounds = 4;
 constexpr size_t kMostSwapped = 32;
-constexpr size_t kFew = 6;  // up to this many chunks every set is tried
+constexpr size_t kFew = 6;  // up to this many parts every subset is tried
 
 }  // namespace
 
@@ -45,7 +45,6 @@ bool PassModel::knows_anything() const {
   return std::any_of(parts_.begin(), parts_.end(), [](const StoredPart& s) { return s.known; });
 }
 
-// slower: factor on all that is computed.
 PassCost PassModel::cost(double ratio, double slower) const {
   RowCounts rows;
   LoadCost load;
@@ -70,10 +69,10 @@ PassCost PassModel::cost(double ratio, double slower) const {
   return pass_cost(layers, rows, row, load, rules_.first_stored_layer, slower);
 }
 
-// Computes instead of loading what makes the pass shorter.
-void PassModel::compute_what_is_dear(double ratio) {
+void PassModel::compute_slow_parts(double ratio) {
   const double best = parts_.size() <= kFew ? try_all(ratio) : try_some(ratio);
-  // Computing one chunk may save nothing where computing all does: then nothing is waited for.
+  // Computing all parts may save time even if computing some does not: then the pass waits for no
+  // loading.
   PassModel all = *this;
   all.compute_all();
   if (all.cost(ratio).seconds <= best * kAsSoon) parts_ = std::move(all.parts_);
@@ -83,7 +82,6 @@ void PassModel::compute_all() {
   for (StoredPart& s : parts_) s.loaded = s.loaded && !s.known;
 }
 
-// The largest ratio, not below `least`, with which the pass takes no longer than this.
 double PassModel::largest_ratio(double least, double seconds, double slower) const {
   const bool any = std::any_of(parts_.begin(), parts_.end(),
                                [](const StoredPart& s) { return s.loaded && !s.exact; });
@@ -103,7 +101,7 @@ size_t PassModel::budget(double ratio) const {
   return recompute_budget(ratio, n);
 }
 
-// Each set of chunks: seconds of the soonest, which is taken.
+// Tries every subset of parts and takes the soonest; returns its seconds.
 double PassModel::try_all(double ratio) {
   double best = cost(ratio).seconds;
   std::vector<StoredPart> soonest = parts_;
@@ -120,17 +118,17 @@ double PassModel::try_all(double ratio) {
   return best;
 }
 
-// One after the other, and by twos.
+// Tries single parts, then pairs; returns the seconds of the best set.
 double PassModel::try_some(double ratio) {
   double best = cost(ratio).seconds;
   for (int round = 0; round < kRounds; ++round) {
     bool shorter = false;
-    for (StoredPart& s : parts_) shorter = turn_if_shorter({&s}, ratio, best) || shorter;
-    // One that was too long a step may be a good one in the place of another.
+    for (StoredPart& s : parts_) shorter = flip_if_shorter({&s}, ratio, best) || shorter;
+    // Two parts may exchange their roles where flipping one alone does not help.
     for (size_t i = 0; i < parts_.size() && parts_.size() <= kMostSwapped; ++i) {
       for (size_t j = 0; j < i; ++j) {
         if (parts_[i].loaded == parts_[j].loaded) continue;
-        shorter = turn_if_shorter({&parts_[i], &parts_[j]}, ratio, best) || shorter;
+        shorter = flip_if_shorter({&parts_[i], &parts_[j]}, ratio, best) || shorter;
       }
     }
     if (!shorter) break;
@@ -138,22 +136,22 @@ double PassModel::try_some(double ratio) {
   return best;
 }
 
-// What is loaded is computed, and the other way round, if that is shorter.
-bool PassModel::turn_if_shorter(std::initializer_list<StoredPart*> some, double ratio,
+// Loads the computed ones of these parts and computes the loaded ones, if that is shorter.
+bool PassModel::flip_if_shorter(std::initializer_list<StoredPart*> some, double ratio,
                                 double& best) {
-  const auto turn = [&] {
+  const auto flip = [&] {
     for (StoredPart* const s : some) s->loaded = !s->loaded;
   };
   for (const StoredPart* const s : some) {
     if (!s->known) return false;
   }
-  turn();
+  flip();
   const double then = cost(ratio).seconds;
   if (then * kAsSoon < best) {
     best = then;
     return true;
   }
-  turn();
+  flip();
   return false;
 }
 
@@ -165,12 +163,12 @@ std::optional<RatioChoice> choose_pass(PassQuestion& q, double least, double tar
 
   RatioChoice out;
   out.computing_s = all.cost(least).seconds;
-  model.compute_what_is_dear(least);
+  model.compute_slow_parts(least);
   const double soonest_s = model.cost(least).seconds;
   const double given_s = target_s > 0 ? kKept * (target_s - q.spent_s) : 0;
   out.ratio = least;
   if (given_s >= out.computing_s) {
-    model.compute_all();  // nothing answers better
+    model.compute_all();  // the exact answer, in time
   } else if (given_s > soonest_s) {
     out.ratio = model.largest_ratio(least, given_s, 1);
   } else {

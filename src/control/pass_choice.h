@@ -1,7 +1,7 @@
-// choose_pass(): of one prompt, which stored parts are loaded, which are computed, and how much is
-// recomputed of those that are loaded, chosen by how long the pass would take (pass_cost.h). A fuse
-// with BLEND_RATIO_AUTO does what it says (fusion/auto_ratio.h), and blend_machine_advise tells it
-// beforehand (advise.h).
+// choose_pass(): chooses for a prompt which stored parts are loaded, which are computed instead,
+// and how much of the loaded ones is recomputed, by how long the pass would take (pass_cost.h). A
+// fuse with BLEND_RATIO_AUTO follows it (fusion/auto_ratio.h), and blend_machine_advise predicts it
+// (advise.h).
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,30 @@
 
 namespace blend {
 
-// What layers take beside a pass, of what they took: reader and compute share the cores, and a
-// device waits while the reader waits for one.
+// Factor on the measured time of loading a layer, for loading during a pass: reader and compute
+// share the cores, and the storage idles while the reader waits for a core.
 inline constexpr double kReadsBeside = 1.1;
 
-// What a fuse does with a prompt.
+// How a fuse of this prompt works.
 struct PassRules {
   std::function<Schedule(double ratio)> schedule;
   std::optional<uint32_t> asks_upto = {};  // rows_by_layer()
   uint32_t first_stored_layer = 0;
 };
 
-// Rows that are stored together, as a chunk is, as far as their cost goes.
+// Rows that are stored together, such as a chunk: their number and cost.
 struct StoredPart {
-  size_t id = 0;  // the caller's
+  size_t id = 0;  // set by the caller
   uint64_t n_rows = 0;
   bool exact = false;
-  bool counts = false;  // the ratio is a share of it too
-  bool known = false;   // what loading it takes; false: it stays
+  bool counts = false;  // its rows count as reused: the ratio is a share of them
+  bool known = false;   // its loading time is known; otherwise it is always loaded
   double layer_s = 0;
   double latency_s = 0;
   bool loaded = true;
 };
 
-// A prompt whose pass is to be chosen. What it points to must outlive the call.
+// A prompt whose pass is to be chosen. The objects it points to must outlive the call.
 struct PassQuestion {
   const ModelConfig* config = nullptr;
   MachineRates machine;
@@ -48,38 +48,38 @@ struct PassQuestion {
   double spent_s = 0;  // before the pass
 };
 
-// What is chosen, and by what.
+// The choice, and the times that it was based on.
 struct RatioChoice {
   double ratio = 0;
-  double ttft_s = 0;             // of what is chosen, of which, beside each other,
-  double load_s = 0;             // loading and
-  double compute_s = 0;          // computing
-  double computing_s = 0;        // computing all of it
-  uint64_t n_rows_computed = 0;  // stored, and computed because that is sooner
-  bool late = false;             // the host gives less than the soonest takes
+  double ttft_s = 0;             // of the choice; loading and computing overlap in it
+  double load_s = 0;             // of the choice: loading
+  double compute_s = 0;          // of the choice: computing
+  double computing_s = 0;        // if everything were computed
+  uint64_t n_rows_computed = 0;  // stored rows that are computed because that is sooner
+  bool late = false;             // even the soonest choice misses the host's target
 };
 
-// The prompt with some of its stored parts computed: what its pass costs. Not thread-safe.
+// The cost of a prompt's pass, with some stored parts computed instead of loaded. Not thread-safe.
 class PassModel {
  public:
   explicit PassModel(const PassQuestion& question);
 
   bool knows_anything() const;
   std::span<const StoredPart> parts() const { return parts_; }
-  // slower: factor on all that is computed.
+  // slower: factor on all computing.
   PassCost cost(double ratio, double slower = 1) const;
-  // The largest ratio, not below `least`, with which the pass takes no longer than this.
+  // The largest ratio, at least `least`, with which the pass takes at most `seconds`.
   double largest_ratio(double least, double seconds, double slower) const;
 
-  // Computes instead of loading what makes the pass shorter.
-  void compute_what_is_dear(double ratio);
+  // Computes parts instead of loading them if that makes the pass shorter.
+  void compute_slow_parts(double ratio);
   void compute_all();
 
  private:
   size_t budget(double ratio) const;
   double try_all(double ratio);
   double try_some(double ratio);
-  bool turn_if_shorter(std::initializer_list<StoredPart*> some, double ratio, double& best);
+  bool flip_if_shorter(std::initializer_list<StoredPart*> some, double ratio, double& best);
 
   const PassRules& rules_;
   const uint32_t n_layers_;
@@ -87,12 +87,12 @@ class PassModel {
   RowCost row_;
   const Pace* pace_;
   uint64_t n_always_ = 0;
-  std::vector<StoredPart> parts_;  // the dearest to load of its rows first, of equals the longest
+  std::vector<StoredPart> parts_;  // by load time per row, then by row count, both descending
 };
 
-// The soonest is found with the ratio `least`. It then rises as far as that costs no time, or no
-// more than the host gives (target_s; 0: it gives none), up to computing everything. Which parts
-// are loaded is written into the question. Nothing where loading takes nobody knows how long.
+// Finds the soonest pass at the ratio `least`. Then it raises the ratio as far as that costs no
+// time, or with a target_s (0: none) as far as the target allows, up to computing everything. It
+// writes to the question which parts are loaded. Nothing if no part's loading time is known.
 std::optional<RatioChoice> choose_pass(PassQuestion& question, double least, double target_s);
 
 }  // namespace blend

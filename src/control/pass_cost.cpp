@@ -36,9 +36,9 @@ std::vector<LayerRows> rows_by_layer(std::span<const CheckLayer> schedule,
   for (uint32_t layer = 0; layer < n_layers; ++layer) {
     LayerRows& at = out[layer];
     if (probes && layer == asked) {
-      at.n_kv = at.n_ahead = rows.n_always;  // they asked
+      at.n_kv = at.n_ahead = rows.n_always;  // the question's attention
       choose(rows.n_candidates);
-      // All layers so far again, with the rows that the question let through.
+      // Then all layers so far again, with the chosen rows.
       at.n_kv += layer * (rows.n_always + chosen);
       at.n_rest += layer * (rows.n_always + chosen);
     }
@@ -93,7 +93,7 @@ PassCost pass_cost(std::span<const LayerRows> layers, const RowCounts& rows, con
                              static_cast<double>(placed) * row.place_s);
     out.load_s += at.load_s;
     out.compute_s += ahead_s + at.compute_s;
-    // What comes before the wait belongs to the layer before.
+    // Work before the wait counts for the layer before.
     (i > 0 ? costs[i - 1] : at).compute_s += ahead_s;
   }
   out.seconds = pass_seconds(costs, std::max(1u, static_cast<uint32_t>(costs.size())));
