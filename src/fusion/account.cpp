@@ -10,7 +10,7 @@ namespace blend {
 namespace {
 
 uint64_t nanoseconds(double seconds) {
-  constexpr double kMost = 1e9;  // 30 years: what a store of a byte a day would take
+  constexpr double kMost = 1e9;  // 30 years, so that the product fits
   return static_cast<uint64_t>(std::min(seconds, kMost) * 1e9);
 }
 
@@ -73,7 +73,7 @@ void account_totals(const Prompt& prompt, const FuseOptions& options, const Reso
     info.flags |= BLEND_FUSION_CORRECTED;
     if (info.drift_share < kLeastDriftShare) info.flags |= BLEND_FUSION_DRIFT_DOUBTED;
   }
-  // In a prompt that begins with its chunks they are not alone by mistake.
+  // If a prompt begins with a chunk, that chunk has no head and is rightly stored alone.
   const bool after_nothing = prompt.segments.front().kind == SegmentKind::chunk;
   if (!after_nothing &&
       std::any_of(prompt.segments.begin(), prompt.segments.end(),

@@ -1,5 +1,4 @@
-// What a fuse says of itself when it is done: the info structs, filled from the prompt and the
-// pass.
+// The report of a fuse: fills the info structs from the prompt and the pass.
 #pragma once
 
 #include "fusion/clock.h"
@@ -11,21 +10,21 @@
 
 namespace blend {
 
-// What the reader did for a layer.
+// Reports the loading of a layer.
 void account_load(const LayerLoad& load, blend_layer_info& out);
 
-// What was corrected at a layer, and how much of it the guard let through.
+// Reports the drift correction of a layer, and the share of it that the guard confirmed.
 void account_drift(const Corrector& corrector, blend_layer_info& layer, blend_fusion_report& info);
 
-// One entry a segment, and the exact rows of all of them.
+// Fills one entry for each segment, and the number of their exact rows.
 void account_segments(const Prompt& prompt, Fused& out);
 
 // Totals over the layers, the settings in force, and the flags. plan_ns: without the prefill of
-// misses. Comes after what the info has of rows.
+// misses. Needs the row counts of the info.
 void account_totals(const Prompt& prompt, const FuseOptions& options, const ResolvedFuse& fuse,
                     const Selection& selection, uint64_t plan_ns, Fused& out);
 
-// The time to first token, read from the clock, and what of it no phase accounts for.
+// Reads the time to first token from the clock, and sets other_ns to the part that no phase has.
 void account_end(const Stopwatch& clock, Fused& out);
 
 }  // namespace blend

@@ -1,4 +1,5 @@
-// Which ratio keeps the agreement with full prefill that a host states (BLEND_RATIO_FIDELITY).
+// The ratio for BLEND_RATIO_FIDELITY: it keeps the agreement with full prefill that the host asks
+// for.
 #pragma once
 
 #include <optional>
@@ -11,8 +12,8 @@ namespace blend {
 
 class FidelityBook;
 
-// As far as `book` (may be null) knows of prompts like this one. Nothing where none is asked for,
-// or where the policy has no ratio to choose.
+// The ratio by the checks in `book` (may be null) of prompts like this one. Nothing if the host
+// asks for no agreement, or the policy has no ratio.
 std::optional<double> agreeing_ratio(FidelityBook* book, const ModelDescription& model,
                                      const RatioRequest& asked, const ResolvedFuse& fuse,
                                      const Prompt& prompt);

@@ -18,10 +18,10 @@ double log_sum(std::span<const float> logits) {
   return top + std::log(sum);
 }
 
-// The largest of them, in no order.
+// The n largest logits, in no particular order.
 std::vector<std::pair<int32_t, float>> largest(std::span<const float> logits, size_t n) {
   const auto more = [](const auto& a, const auto& b) { return a.second > b.second; };
-  std::vector<std::pair<int32_t, float>> heap;  // the least of them first
+  std::vector<std::pair<int32_t, float>> heap;  // the smallest on top
   for (size_t i = 0; i < logits.size(); ++i) {
     if (heap.size() == n) {
       if (logits[i] <= heap.front().second) continue;
@@ -34,7 +34,7 @@ std::vector<std::pair<int32_t, float>> largest(std::span<const float> logits, si
   return heap;
 }
 
-// Of what these do not have; not quite 0, so that its logarithm is a number.
+// The probability of all other tokens; at least a tiny number, so that it has a logarithm.
 double others_of(double likeliest) {
   return std::max(1 - likeliest, static_cast<double>(std::numeric_limits<float>::epsilon()));
 }
@@ -75,7 +75,7 @@ void AnswerTrace::compare(uint32_t position, std::span<const float> full,
   const double others = others_of(sum);
   kl += others * (std::log(others) - static_cast<double>(fused.others));
   ++out.n_kl;
-  out.kl += std::max(kl, 0.0);  // rounding may leave less
+  out.kl += std::max(kl, 0.0);  // rounding may make it negative
 }
 
 }  // namespace blend

@@ -1,5 +1,5 @@
-// AnswerTrace: what a fused cache preferred at each position of the answer that was generated from
-// it, noted as the answer comes, for a check against full prefill (fidelity_checks.h).
+// AnswerTrace: the token that a fused cache preferred at each position of an answer, noted while
+// the answer is generated, for a check against full prefill (fidelity_checks.h).
 #pragma once
 
 #include <atomic>
@@ -14,12 +14,12 @@
 
 namespace blend {
 
-// Not thread-safe. Copies are of one fuse: the first that is checked is the only one.
+// Not thread-safe. Copies belong to the same fuse, of which only the first copy is checked.
 class AnswerTrace {
  public:
   static constexpr uint32_t kUsualPositions = 32, kMostPositions = 256;
-  // KL is taken at the first positions only, over the likeliest tokens and all others as one: a
-  // bound from below that takes half a kilobyte a position, whatever the vocabulary.
+  // KL is taken at the first positions only, over the likeliest tokens and all others as one. That
+  // is a lower bound, and takes half a kilobyte a position, whatever the vocabulary.
   static constexpr uint32_t kKlPositions = 8;
   static constexpr size_t kLikeliest = 64;
 
@@ -33,14 +33,14 @@ class AnswerTrace {
   uint32_t n_prompt() const { return n_prompt_; }
   uint32_t n_positions() const { return static_cast<uint32_t>(positions_.size()); }
   bool full() const { return positions_.size() >= most_; }
-  // Whether it is this copy that is checked; true once.
+  // True for the first copy that calls it: that one is checked.
   bool claim() { return !claimed_->exchange(true); }
 
-  // The logits from which the token is taken that will be row n_rows. Rows come one after the
-  // other; what was noted already, or left a gap, is not noted. May throw bad_alloc.
+  // Notes the logits from which the token of row n_rows is sampled. Rows come one after the other;
+  // a row that was noted before, or that leaves a gap, is ignored. May throw bad_alloc.
   void note(uint32_t n_rows, std::span<const float> logits);
 
-  // Takes full prefill's logits at a position; KL where it was noted.
+  // Compares with full prefill's logits at a position; adds the KL if its logits were noted.
   void compare(uint32_t position, std::span<const float> full, CheckedAnswer& out) const;
 
  private:

@@ -6,7 +6,7 @@ namespace blend {
 namespace {
 
 constexpr uint32_t kEarly = 1;
-// The middle begins after a sixth of the layers and leaves as many out at the end.
+// The middle layers are all but the first and the last sixth.
 constexpr uint32_t kLeftOut = 6;
 
 }  // namespace

@@ -1,17 +1,16 @@
-// At which layers the question is asked what it attends to, over the stored rows, before a row of a
-// chunk is computed. Policies say what they want to know; which layers tell it is a matter of the
-// model, and stands here.
+// The layers at which a policy reads the question's attention over the stored rows, before a row of
+// a chunk is computed. Policies say what they want to know; this file says which layers show it.
 #pragma once
 
 #include <cstdint>
 
 namespace blend {
 
-// What a policy wants to know of the question before layer 0.
+// The question's attention that a policy needs before layer 0.
 enum class Asks : uint8_t {
   nothing,
-  early,   // at layer 1: next to no work, and all that can be known without it
-  middle,  // the mean over the middle layers, where a model reads what it will answer
+  early,   // at layer 1: hardly any work
+  middle,  // the mean over the middle layers, where a model reads what it needs for the answer
 };
 
 // Layers, both ends included.
@@ -23,8 +22,8 @@ struct LayerRange {
   bool has(uint32_t layer) const { return layer >= first && layer <= last; }
 };
 
-// The layers that are asked; all up to the last of them are computed for the rows that ask.
-// n_layers is 2 or more, and what is asked something.
+// The layers whose attention is read. All layers up to the last of them are computed for the
+// question's rows. n_layers >= 2; `what` is not `nothing`.
 LayerRange asked_layers(Asks what, uint32_t n_layers);
 
 }  // namespace blend

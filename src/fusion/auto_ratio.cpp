@@ -7,7 +7,7 @@
 namespace blend {
 namespace {
 
-// Each place is read for one layer at least, and until one of these is spent.
+// Each tier is probed for at least one layer and until the time budget, or these bytes, are spent.
 constexpr uint64_t kProbeBytes = 4ull << 20;
 constexpr uint64_t kProbeNs = 20'000'000;
 
@@ -19,8 +19,9 @@ bool lies_on_disk(const PromptSegment& s) {
   return s.reused() && s.source == Source::store && s.chunk->origin() == Origin::disk;
 }
 
-// Reads what the fuse will read again anyway, warmer then. Damage is found again by the fuse.
-// A remote tier tells its rate itself, and its chunks come only once they are chosen.
+// Reads layers that the fuse reads again, from the page cache then. Damage is ignored here, because
+// the fuse finds it again. A remote tier knows its own rate, and its chunks are downloaded only
+// after they were chosen.
 void probe(const Prompt& prompt, const PassRules& rules, ReadRates& reads) {
   for (const PromptSegment& s : prompt.segments) {
     if (!lies_on_disk(s)) continue;
@@ -41,10 +42,10 @@ void probe(const Prompt& prompt, const PassRules& rules, ReadRates& reads) {
   }
 }
 
-// What loading the segment takes, as far as it is known.
+// Sets the loading time of the segment, if it is known.
 void price(const PromptSegment& s, const PassRules& rules, const ReadRates& reads,
            StoredPart& out) {
-  if (s.source != Source::store) return;  // in memory, prefilled a moment ago
+  if (s.source != Source::store) return;  // prefilled a moment ago, in memory
   const ChunkMeta& meta = s.chunk->meta();
   if (s.chunk->origin() != Origin::remote) {
     const double rate = reads.per_second(s.chunk->origin(), meta.codec);
@@ -53,11 +54,11 @@ void price(const PromptSegment& s, const PassRules& rules, const ReadRates& read
       out.layer_s = kReadsBeside * static_cast<double>(meta.shape.layer_bytes()) / rate;
     return;
   }
-  // Without a rate nothing came from there yet, or it is on its way already.
+  // No rate: nothing was downloaded yet, or the chunk is being downloaded already.
   const ChunkSource::RemoteCost cost = s.chunk->remote_cost();
   out.known = cost.bytes_per_s > 0;
   if (!out.known) return;
-  // All its layers come, as they are encoded.
+  // All its layers are downloaded, encoded.
   const uint32_t n_layers = std::max(1u, meta.shape.n_layers - first_layer(s, rules));
   out.layer_s = kReadsBeside * static_cast<double>(meta.stored_bytes) / cost.bytes_per_s / n_layers;
   out.latency_s = cost.latency_s;

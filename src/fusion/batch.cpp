@@ -14,12 +14,12 @@
 namespace blend {
 namespace {
 
-// Staged layers in memory at once: a stated budget, so that a slow device does not cost a second
-// copy of the prompts' caches.
+// Bound on the memory of staged layers, so that a slow disk does not cost a second copy of the
+// prompts' caches.
 constexpr uint64_t kRingBytes = 256ull << 20;
 
-// A sequence lent to a pass: however the pass ends, by an exception too, the owner has it again
-// unless it was kept.
+// Lends a sequence to a pass. The owner gets it back however the pass ends, by an exception too,
+// unless the pass keeps it.
 class Loan {
  public:
   Loan(std::unique_ptr<Sequence>& owner, std::unique_ptr<Sequence>& borrower)
@@ -59,9 +59,9 @@ std::vector<Result<Fused>> Batch::run(std::unique_ptr<Sequence>& resident) {
     settle(e, prepare(e, &e == &entries_.front() ? tokens : std::span<const int32_t>()));
   }
   std::vector<Result<Fused>> results;
-  results.reserve(entries_.size());  // once the rows are in a resident sequence nothing may fail
-  // A damaged chunk shows when its bytes are read. It is then a miss, and the passes begin again:
-  // rare enough that the lost time does not matter, and each round mends one chunk.
+  results.reserve(entries_.size());  // nothing may fail once the rows are in a resident sequence
+  // Damage is found when the chunk's bytes are read. The chunk is then a miss, and the passes begin
+  // again. That is rare, so the lost time does not matter. Each round replaces one chunk.
   while (!round(resident)) {
   }
   for (Entry& e : entries_) {
@@ -170,12 +170,12 @@ bool Batch::run_layers(LayerFeed& feed) {
 
 bool Batch::round(std::unique_ptr<Sequence>& resident) {
   for (Entry& e : entries_) e.out = {};
-  // Their own: the pass writes after them, and a failed one gives the sequence back.
+  // A copy: the pass appends to the sequence, and gives it back if it fails.
   const std::vector<int32_t> resident_tokens =
       resident == nullptr ? std::vector<int32_t>() : resident->tokens();
   Loan loan(resident, entries_.front().out.sequence);
   const Runtime& runtime = model_->runtime();
-  // The pool has time where a device computes.
+  // The pool is free while a device computes.
   ThreadPool* const helpers =
       runtime.backend().device_memory() != nullptr ? &runtime.pool() : nullptr;
   LayerFeed feed(runtime.backend(), n_layers_, clock_,
@@ -192,7 +192,7 @@ bool Batch::round(std::unique_ptr<Sequence>& resident) {
     if (done && e.alive()) finish(e);
   }
   if (!done) return false;
-  // What was staged from memory would look like a very fast device.
+  // Layers staged from memory would make the disk look very fast.
   const bool from_store = std::all_of(entries_.begin(), entries_.end(),
                                       [](const Entry& e) { return e.prompt.n_misses == 0; });
   if (store_.reads != nullptr && from_store) feed.tell(*store_.reads);
@@ -228,7 +228,7 @@ bool Batch::replace_damaged(const Sha256& id, const Status& damage) {
       if (s.source != Source::store || s.id != id) continue;
       if (!reported && store_.store != nullptr) store_.store->report_damage(id, damage);
       reported = true;
-      // The segment's source goes, which the reader might use: it has stopped at its error.
+      // This destroys the segment's source. The reader does not use it any more: it has stopped.
       settle(e, e.builder->replace_damaged(e.prompt, i, e.watch()));
     }
   }
@@ -237,7 +237,7 @@ bool Batch::replace_damaged(const Sha256& id, const Status& damage) {
 
 uint64_t Batch::rows_through(const Entry& e, uint32_t layer) {
   const blend_layer_info& l = e.out.layers[layer];
-  // The last layer that is asked is not gone through to ask it.
+  // At the last asked layer the question's rows stop after their attention.
   return l.rows_full + (layer < e.session->asked().last ? l.rows_asked : 0);
 }
 
@@ -274,7 +274,7 @@ void Batch::finish(Entry& e) {
   model_->compute_meter().add(row_layers, e.out.info.compute_ns);
   if (e.job->machine.prefill != nullptr) learn_pace(e);
   settle(e, e.watch().report(n_layers_, n_layers_));
-  // A stop at the last report comes before this: a resident sequence is then as it was.
+  // A cancel at the last report comes before this, and leaves a resident sequence as it was.
   if (e.alive()) e.pass->commit();
 }
 

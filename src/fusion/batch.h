@@ -1,9 +1,9 @@
-// Batch: the prompts of one call, fused in step.
+// Batch: fuses the prompts of one call layer by layer, together.
 //
-// Every prompt has a pass of its own; the passes take the layers together, so that a chunk which
-// several prompts have in common is looked up in one snapshot, prefilled at most once if it is
-// missing, and read, verified and decoded once. What a pass computes depends on its own prompt
-// only: each result is that of a fuse of its own. A fuse is a batch of one.
+// Every prompt has a pass of its own. All passes are at the same layer at a time, so a chunk that
+// several prompts have is looked up in one snapshot, prefilled at most once if it is missing, and
+// read, verified and decoded once. Each pass computes from its own prompt only: its result is that
+// of a fuse of its own. A fuse is a batch of one.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace blend {
 
-// Used once, by one thread. What it is given must outlive it.
+// Used once, by one thread. The arguments must outlive it.
 class Batch {
  public:
   Batch(const std::shared_ptr<const Model>& model, const StoreAccess& store,
@@ -26,22 +26,22 @@ class Batch {
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  // Fuses; one result a job. A prompt that fails leaves the others alone.
-  // `resident`: rows that stand before the first job's segments; used up only when that
+  // Fuses; one result a job. A prompt that fails does not affect the others.
+  // `resident`: the past, rows before the first job's segments. It is taken only if that job
   // succeeds.
   std::vector<Result<Fused>> run(std::unique_ptr<Sequence>& resident);
 
  private:
-  // One job and what became of it.
+  // One job and its result.
   struct Entry {
     const FuseJob* job = nullptr;
-    ResolvedFuse fuse;  // the job's, until its prompt says otherwise
-    Status status;      // not OK: it is out
+    ResolvedFuse fuse;  // the job's, until the prompt's chunks change it
+    Status status;      // not OK: the job has failed
     std::unique_ptr<PromptBuilder> builder;
     Prompt prompt;
     uint64_t plan_ns = 0;
     Fused out;
-    // Of a round.
+    // Set for one round.
     std::unique_ptr<LayerSession> session;
     std::unique_ptr<LayerFeed::View> feed;
     std::unique_ptr<Pass> pass;
@@ -56,7 +56,7 @@ class Batch {
     }
   };
 
-  // What entries hold of a round ends with it.
+  // Drops the entries' state of a round at its end.
   struct EndOfRound {
     std::vector<Entry>& entries;
     ~EndOfRound() {
@@ -66,24 +66,25 @@ class Batch {
     }
   };
 
-  // Looks the prompt up, and lets it decide what it has a say in: entry.fuse.
+  // Looks the prompt up, and adapts entry.fuse to the records that were found.
   Status prepare(Entry& entry, std::span<const int32_t> resident);
-  // All layers of the entries that are alive. False: a damaged chunk was replaced, begin again.
+  // Runs all layers of the entries that are alive. False: a damaged chunk was replaced, begin
+  // again.
   bool round(std::unique_ptr<Sequence>& resident);
   bool run_layers(LayerFeed& feed);
   Status begin_passes(LayerFeed& feed);
   void finish(Entry& entry);
-  // Rows that went through the whole layer, those that asked and were computed again included.
+  // Rows that went through the whole layer, including the question's rows that were computed twice.
   static uint64_t rows_through(const Entry& entry, uint32_t layer);
-  // Feeds the time that it took, against that expected by the machine's times, into its pace.
+  // Adds the measured time of the pass, against the time expected of the machine, to its pace.
   void learn_pace(const Entry& entry) const;
-  // Prompts whose drift correction was found wanting: in full or not at all, where that is asked
-  // for. True: one begins again.
+  // For prompts whose drift maps do not fit: prefills in full, or fails, as on_untrusted says.
+  // True: one begins again.
   bool act_on_doubts(std::span<const int32_t> resident);
-  // The entries that hold `id` as stored take it for missing. False: none does.
+  // Entries with the stored chunk `id` treat it as missing. False: there are no such entries.
   bool replace_damaged(const Sha256& id, const Status& damage);
   uint32_t choose_depth(const LayerFeed& feed) const;
-  // `entry` fails with `status`, if it is an error.
+  // If `status` is an error, `entry` has failed with it.
   static void settle(Entry& entry, const Status& status);
 
   const std::shared_ptr<const Model>& model_;

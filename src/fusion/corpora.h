@@ -1,4 +1,4 @@
-// Corpora: which chunks of a store are similar, for each head and tenant that was asked for.
+// Corpora: finds similar chunks of a store, for each head and tenant that was asked for.
 #pragma once
 
 #include <functional>
@@ -13,21 +13,21 @@
 
 namespace blend {
 
-// What the chunks of one corpus have in common.
+// The properties that the chunks of one corpus share.
 struct CorpusKey {
   DType dtype = DType::f16;
   std::vector<int32_t> head;
   std::string tenant;
 };
 
-// The chunks of each corpus that a store holds, as far as they were asked for: built once from the
-// store, kept while the store is open. Thread-safe.
+// An index of each corpus of a store that was asked for. It is built once from the store, and kept
+// while the store is open. Thread-safe.
 class Corpora {
  public:
   // Calls a function for every description in the store.
   using ForEach = std::function<Status(const std::function<void(const ChunkMeta&)>&)>;
 
-  // The index of the head records of `key`. Failing to build it leaves nothing.
+  // The index of the head records of `key`. An index that could not be built is not kept.
   Result<std::shared_ptr<SimilarChunks>> index_of(const ModelDescription& model,
                                                   const CorpusKey& key, const ForEach& for_each);
 

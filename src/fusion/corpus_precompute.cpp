@@ -54,7 +54,7 @@ Status CorpusPrecompute::store_heads(std::span<const CorpusText> texts, std::vec
 
 Result<CorpusPrecompute::Company> CorpusPrecompute::company_of(const CorpusText& text) {
   SimilarQuery query;
-  // More than are wanted: some may have left the store, or leave the chunk no room.
+  // Asks for more than are wanted: some may have left the store, or be too long for the context.
   query.n = 2 * size_t{options_.n_contexts} + 4;
   query.min_similarity = static_cast<float>(options_.min_similarity);
   BLEND_ASSIGN(const std::vector<SimilarChunk> similar, index_.similar_to(text.tokens, query));
@@ -101,7 +101,7 @@ Result<CorpusRecord> CorpusPrecompute::store_contextual(const CorpusText& text,
   }
   std::shared_ptr<ChunkRecord> record;
   {
-    // Its snapshot ends before the record is put: a put may wait for room, and that for snapshots.
+    // The snapshot must end before the put: a put may wait for space, which snapshots keep in use.
     BLEND_ASSIGN(const Company company, company_of(text));
     out.n_contexts = static_cast<uint32_t>(company.passages.size());
     if (company.passages.empty()) {

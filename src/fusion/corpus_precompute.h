@@ -1,11 +1,11 @@
-// CorpusPrecompute: the chunks of a corpus as records that serve each other as context.
+// CorpusPrecompute: stores the chunks of a corpus so that they serve each other as context.
 //
-// Each chunk is stored twice after the prompt head: by itself (its head record, exact where it
-// stands first in a prompt, and what others load as a passage), and as a contextual record, the
-// mean over its most similar chunks (engine/chunk_prefill.h). Similar chunks are retrieved
-// together, so they give a chunk much of what it will meet in a prompt. Passages are read from the
-// head records, so a contextual record costs as many passes over its own rows as it has passages,
-// and depends on nothing but the head and those texts.
+// Each chunk gets two records after the prompt head. The head record has no other context: it is
+// exact where the chunk stands first in a prompt, and other chunks load it as a passage. The
+// contextual record is the mean over the chunk's most similar chunks (engine/chunk_prefill.h).
+// Similar chunks are retrieved together, so they resemble what stands before the chunk in a prompt.
+// Passages are read from the head records. So a contextual record costs as many passes over its own
+// rows as it has passages, and depends only on the head and those texts.
 #pragma once
 
 #include <functional>
@@ -28,16 +28,16 @@ struct CorpusText {
 };
 
 struct CorpusOptions {
-  uint32_t n_contexts = 0;  // similar chunks each, at most kMostContexts; 0: head records only
+  uint32_t n_contexts = 0;  // similar chunks a text, at most kMostContexts; 0: head records only
   double min_similarity = 0;
-  bool refresh = false;  // contextual records whose similar chunks are others now are made again
+  bool refresh = false;  // also make contextual records again whose similar chunks have changed
   std::optional<Codec> codec;
 };
 
-// What became of a text.
+// The result for a text.
 struct CorpusRecord {
-  Sha256
-      id{};  // of the record that prompts take: contextual, or the head record where none is alike
+  // The record that prompts take: the contextual one, or the head record if no chunk is similar.
+  Sha256 id{};
   Sha256 head_id{};
   uint32_t n_contexts = 0;
   bool existed = false;       // nothing was computed for it
@@ -45,16 +45,16 @@ struct CorpusRecord {
   bool own_existed = false;   // of the record under `id`
 };
 
-// Used once, by one thread. What it is given must outlive it.
+// Used once, by one thread. The arguments must outlive it.
 class CorpusPrecompute {
  public:
   CorpusPrecompute(const Model& model, ChunkStore& store, SimilarChunks& index, CorpusKey key,
                    const CorpusOptions& options)
       : model_(model), store_(store), index_(index), key_(std::move(key)), options_(options) {}
 
-  // Stores what is missing of `texts`, whose tokens were checked. A run that was stopped goes on
-  // where it ended. `done` is told of each text, in order; non-zero stops with CALLBACK. Progress
-  // counts chunks, head and contextual records apart. The puts are in the background: flush.
+  // Stores the missing records of `texts`, whose tokens were checked. After a stopped run the next
+  // one goes on where it ended. Calls `done` for each text, in order; non-zero stops with CALLBACK.
+  // Progress counts records. The puts are in the background: flush.
   using Done = std::function<int32_t(size_t text, const CorpusRecord& record)>;
   Status run(std::span<const CorpusText> texts, const Done& done, const Watch& watch);
 
@@ -66,7 +66,7 @@ class CorpusPrecompute {
   Result<Company> company_of(const CorpusText& text);
   Result<CorpusRecord> store_contextual(const CorpusText& text, const Watch& watch);
   Result<ChunkPrefill*> prefill(size_t rows, const Watch& watch);
-  // Whether a record stands under `id`, with just these passages where that matters.
+  // Whether the store has a record `id`; with `contexts`, one of exactly these passages.
   Result<bool> is_stored(const Sha256& id, const std::vector<Sha256>* contexts);
 
   const Model& model_;

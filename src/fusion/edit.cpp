@@ -5,18 +5,18 @@
 namespace blend {
 namespace {
 
-// Where rows go when n_new rows take the place of [first, first + n_old).
+// The new positions of rows when n_new rows replace [first, first + n_old).
 struct Shift {
   uint64_t first = 0, n_old = 0, n_new = 0;
 
   uint64_t end() const { return first + n_old; }
   bool erased(uint64_t row) const { return row >= first && row < end(); }
-  // Of a row that is left, or a place between rows that belongs to the row behind it.
+  // The new position of a row that stays, or of a segment's first row.
   uint64_t begin_of(uint64_t row) const {
     if (row >= end()) return row - n_old + n_new;
     return row < first ? row : first + n_new;
   }
-  // Of a place between rows that belongs to the row before it.
+  // The new position of a segment's end.
   uint64_t end_of(uint64_t row) const {
     if (row <= first) return row;
     return row > end() ? row - n_old + n_new : first;
@@ -32,7 +32,7 @@ std::vector<uint32_t> move_rows(const std::vector<uint32_t>& rows, const Shift& 
   return out;
 }
 
-// New rows among the prompt's get 0; those behind it (decoded ones) have no deviation at all.
+// New rows inside the prompt get 0; rows after it (decoded ones) have no deviation at all.
 std::vector<float> move_deviation(const std::vector<float>& deviation, const Shift& shift) {
   const uint64_t n = deviation.size();
   if (shift.first >= n) return deviation;
@@ -64,8 +64,8 @@ Status edit(Fused& fused, uint64_t first, uint64_t n_old, std::span<const int32_
             const Watch& watch) {
   if (n_old == 0 && tokens.empty()) return fused.sequence->replace(first, 0, {}, watch);
   const uint64_t rows = fused.sequence->n_rows();
-  // The account first: once the rows have moved nothing may fail. A bad span has none; the sequence
-  // refuses it with a sentence.
+  // Makes the new report first, because nothing may fail once the rows have moved. A bad span gets
+  // none; the sequence refuses it.
   const bool sound = first <= rows && n_old <= rows - first;
   const Shift shift = sound ? Shift{first, n_old, tokens.size()} : Shift{};
   std::vector<uint32_t> selected = move_rows(fused.selected, shift);
@@ -76,7 +76,8 @@ Status edit(Fused& fused, uint64_t first, uint64_t n_old, std::span<const int32_
   fused.deviation = std::move(deviation);
   fused.segments = std::move(segments);
   fused.info.flags |= BLEND_FUSION_EDITED;
-  fused.info.flags &= ~BLEND_FUSION_EXACT;  // rows behind still have what they took from the old
+  // Later rows still contain what they took from the old ones.
+  fused.info.flags &= ~BLEND_FUSION_EXACT;
   return Status::ok();
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "fidelity";
 
-// Other processes check answers too; what they saw is looked for again after this time.
+// Other processes check answers too: their notes are read again after this time.
 constexpr auto kFresh = std::chrono::seconds(2);
 
 std::string name_of(const Sha256& fingerprint) {
@@ -45,8 +45,8 @@ std::string FidelityKey::note_name() const {
 }
 
 uint32_t FidelityKey::first_rung() const {
-  // On two real models these keep nearly all right answers (docs/quality.md): the farther what is
-  // stored is from what full prefill computes, the more of it.
+  // On two real models these ratios keep nearly all right answers (docs/quality.md). The farther
+  // the record is from full prefill, the larger the ratio.
   switch (static_cast<RecordUse>(record)) {
     case RecordUse::head:
       return rung_of(0.45);
@@ -65,7 +65,7 @@ void FidelityBook::take(const std::vector<Note>& notes) {
     if (!key.has_value() || !record.has_value()) continue;
     Entry& entry = entries_[*key];
     if (entry.own) continue;
-    // Targets that were asked for since are not in the store before the next check.
+    // Targets that were asked for since then are not in the store before the next check.
     for (const LadderState& s : entry.record.states) {
       record->follow(s.target(), key->first_rung());
     }

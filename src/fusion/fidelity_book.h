@@ -1,5 +1,5 @@
-// FidelityBook: what the checks of answers have shown (control/fidelity.h), by model, policy and
-// kind of record. Kept as notes of the store, which all processes that have it open write to.
+// FidelityBook: the results of checked answers (control/fidelity.h), by model, policy and kind of
+// record. They are notes of the store, to which all processes that have it open write.
 #pragma once
 
 #include <chrono>
@@ -23,39 +23,39 @@ struct FidelityKey {
 
   auto operator<=>(const FidelityKey&) const = default;  // NOLINT(modernize-use-nullptr): its own
   std::string note_name() const;
-  // Of kLadder: where fuses of this kind begin while nothing is known of them.
+  // The rung of kLadder at which fuses of this kind begin, before their first check.
   uint32_t first_rung() const;
 };
 
 // Thread-safe.
 class FidelityBook {
  public:
-  // `notes` null: it lives in memory. read_only: nothing is written to them.
+  // `notes` null: everything stays in memory. read_only: nothing is written to the notes.
   FidelityBook(std::shared_ptr<StoreNotes> notes, bool read_only)
       : notes_(std::move(notes)), writes_(notes_ != nullptr && !read_only) {}
 
-  // Looks at the store, unless it did a moment ago, for what other processes have seen of a model.
-  // Not with a snapshot of the store in hand: its file could not be enlarged meanwhile, for which
-  // this may wait.
+  // Reads the checks of a model that other processes have written to the store, unless it did so a
+  // moment ago. The caller must hold no snapshot of the store: this may wait until the store's file
+  // is enlarged, which snapshots prevent.
   void look(const Sha256& fingerprint) { (void)refresh(&fingerprint); }
-  // The ratio for fuses of this kind that are to keep `target`; it is followed from here on. As of
-  // the last look.
+  // The ratio with which fuses of this kind keep `target`, as of the last look(). From now on
+  // checks move it.
   double ratio(const FidelityKey& key, double target);
-  // Takes a check of an answer that was fused at `ratio`. Where it cannot be written it is
-  // remembered as long as the book lives.
+  // Adds a check of an answer that was fused at `ratio`. If it cannot be written to the store, the
+  // book keeps it in memory.
   void observe(const FidelityKey& key, double ratio, const CheckedAnswer& answer);
-  // How many checks there were at this ratio, as of the last look.
+  // Number of checks at this ratio, as of the last look().
   uint64_t n_checks(const FidelityKey& key, double ratio);
-  // All that is known, by key; `fingerprint`: of this model, null: of any.
+  // All records by key, of the model `fingerprint`; null: of all models.
   Result<std::vector<std::pair<FidelityKey, FidelityRecord>>> all(const Sha256* fingerprint);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Entry {
     FidelityRecord record;
-    bool own = false;  // has what could not be written
+    bool own = false;  // has checks that could not be written
   };
-  // Reads what the store has of a model, or of all, unless that was done a moment ago.
+  // Reads the store's notes on a model, or on all, unless that was done a moment ago.
   Status refresh(const Sha256* fingerprint);
   void take(const std::vector<Note>& notes);
 

@@ -56,7 +56,7 @@ std::optional<AnswerTrace> FidelityChecks::mark(Fused& fused) {
 bool FidelityChecks::add(AnswerTrace trace, const Sequence& sequence) {
   if (forked() || trace.n_positions() == 0 || sequence.n_rows() < trace.n_prompt()) return false;
   if (!trace.claim()) return false;
-  // The last position needs no token after it.
+  // The token at the last position is not needed: its logits come from the row before.
   const size_t n_answer =
       std::min<size_t>(trace.n_positions() - 1, sequence.n_rows() - trace.n_prompt());
   const std::vector<int32_t>& all = sequence.tokens();

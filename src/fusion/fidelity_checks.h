@@ -1,8 +1,8 @@
-// FidelityChecks: answers of some fuses, compared with full prefill in idle time.
+// FidelityChecks: compares the answers of some fuses with full prefill in idle time.
 //
-// One fuse in n is marked. What its fused cache preferred is noted while an answer is generated
-// (answer_trace.h); afterwards prompt and answer are prefilled in full, in one pass, by the idle
-// worker. Whether both prefer the same token at each position of the answer goes into the book.
+// One fuse in n is marked. While its answer is generated, the tokens that the fused cache prefers
+// are noted (answer_trace.h). Afterwards the idle worker prefills prompt and answer in full, in one
+// pass, and writes to the book at how many positions both prefer the same token.
 #pragma once
 
 #include <condition_variable>
@@ -28,9 +28,9 @@ class FidelityChecks final : private IdleWorker::Client {
  public:
   static constexpr uint32_t kUsualEvery = 16;
   static constexpr uint32_t kNever = UINT32_MAX;
-  // Fuses of a kind and ratio of which nothing is known are all marked, up to so many.
+  // The first fuses of a kind and ratio that has no checks yet are all marked, up to this number.
   static constexpr uint32_t kFirst = 4;
-  // Answers that wait; a further one is dropped.
+  // Maximum number of waiting answers; further ones are dropped.
   static constexpr size_t kMostQueued = 64;
 
   struct Counts {
@@ -38,8 +38,8 @@ class FidelityChecks final : private IdleWorker::Client {
   };
 
   struct Options {
-    uint32_t every = kUsualEvery;                    // one fuse in so many is marked
-    uint32_t tokens = AnswerTrace::kUsualPositions;  // of an answer, at most, that are compared
+    uint32_t every = kUsualEvery;                    // one fuse in `every` is marked
+    uint32_t tokens = AnswerTrace::kUsualPositions;  // maximum number compared in an answer
   };
   FidelityChecks(std::shared_ptr<IdleWorker> worker, std::shared_ptr<FidelityBook> book,
                  const Options& options);
@@ -47,17 +47,18 @@ class FidelityChecks final : private IdleWorker::Client {
   FidelityChecks(const FidelityChecks&) = delete;
   FidelityChecks& operator=(const FidelityChecks&) = delete;
 
-  // Gives up what is queued, and what is under way within about a layer's compute time. Nothing is
-  // marked or queued from here on.
+  // Drops the queued answers, and the running check within about a layer's compute time. Nothing is
+  // marked or queued afterwards.
   void close();
 
-  // Whether the answer to this fuse, which nobody has changed since, is to be checked: then its
-  // info says so. Of fuses that leave rows of chunks as they are stored.
+  // Decides whether the answer to this fuse is checked; if so, it sets the flag in the fuse's info.
+  // Only fuses that keep stored rows of chunks are checked. `fused` must be as the fuse left it.
   std::optional<AnswerTrace> mark(Fused& fused);
-  // The answer is there: rows of `sequence` after the prompt, as far as positions were noted. With
-  // the ThreadCap of this thread. False: there is nothing to check, no room, or it is closed.
+  // Queues a finished answer: the rows of `sequence` after the prompt, as far as positions were
+  // noted. The check gets the ThreadCap of this thread. False: there is nothing to check, the queue
+  // is full, or this is closed.
   bool add(AnswerTrace trace, const Sequence& sequence);
-  // Checks all that is queued now, without standing back.
+  // Runs all queued checks now, without waiting for idle time.
   void run_all();
 
   FidelityBook& book() const { return *book_; }
@@ -67,8 +68,8 @@ class FidelityChecks final : private IdleWorker::Client {
   struct Job {
     std::shared_ptr<const Model> model;
     AnswerTrace trace;
-    std::vector<int32_t> tokens;  // prompt and answer, but for the answer's last token
-    uint32_t n_threads = 0;       // ThreadCap of the call that left it
+    std::vector<int32_t> tokens;  // prompt and answer, without the answer's last token
+    uint32_t n_threads = 0;       // ThreadCap of the call that queued it
   };
   bool work() override;
   Result<CheckedAnswer> check(const Job& job);
@@ -77,7 +78,7 @@ class FidelityChecks final : private IdleWorker::Client {
   const std::shared_ptr<IdleWorker> worker_;
   const std::shared_ptr<FidelityBook> book_;
   const Options options_;
-  CancelToken cancel_;  // of what is under way
+  CancelToken cancel_;  // of the running check
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -85,7 +86,7 @@ class FidelityChecks final : private IdleWorker::Client {
   bool working_ = false;
   bool closed_ = false;
   uint64_t n_fuses_ = 0;                                        // that could have been marked
-  std::map<std::pair<FidelityKey, uint32_t>, uint32_t> first_;  // marked as such, by key and rung
+  std::map<std::pair<FidelityKey, uint32_t>, uint32_t> first_;  // marked first, by key and rung
   Counts counts_;
 };
 

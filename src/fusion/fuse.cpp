@@ -34,7 +34,7 @@ Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess&
 
 Status extend(Fused& fused, const StoreAccess& store, const FuseJob& job) {
   const std::shared_ptr<const Model> model = fused.sequence->shared_model();
-  // Room for the joined account first: once the rows are there nothing may fail.
+  // Allocates the joined report first, because nothing may fail once the rows are appended.
   std::vector<blend_segment_info> all_segments;
   std::vector<uint32_t> all_selected;
   all_segments.reserve(fused.segments.size() + job.request.segments.size());

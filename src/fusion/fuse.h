@@ -17,7 +17,7 @@ namespace blend {
 class FidelityBook;
 class LaterPrefill;
 
-// What came of a fuse; the public info structs are its account.
+// The result of a fuse; the public info structs are its report.
 struct Fused {
   std::unique_ptr<Sequence> sequence;
   blend_fusion_report info{};
@@ -32,17 +32,17 @@ struct StoreAccess {
   ChunkStore* store = nullptr;
   bool read_only = false;
   DType kv_dtype = DType::f16;
-  LaterPrefill* later = nullptr;     // takes what is computed in the pass; null: nobody does
-  FidelityBook* fidelity = nullptr;  // says which ratio keeps a stated agreement; may be null
-  ReadRates* reads = nullptr;        // told of what is read, asked how fast it comes; may be null
-  bool use_device_tier = true;       // of the model's runtime, where it has one
+  LaterPrefill* later = nullptr;     // stores chunks that the pass computed; null: they are not
+  FidelityBook* fidelity = nullptr;  // gives the ratio that keeps an agreement; may be null
+  ReadRates* reads = nullptr;        // measures the reads, and gives their rates; may be null
+  bool use_device_tier = true;       // if the model's runtime has one
 };
 
-// One prompt of a call: what the caller said, what came of it, and how fast the machine is.
+// One prompt of a call: the request, how it was resolved, and the machine's speed.
 struct FuseJob {
   FuseRequest request;
   ResolvedFuse fuse;     // of the request
-  MachineRates machine;  // nothing: its times are not known
+  MachineRates machine;  // null: not known
 };
 
 // The job of a request that the built-in engine computes.
@@ -61,12 +61,12 @@ Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess&
 Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess& store,
                    FuseRequest request);
 
-// Fuses the job's segments after the rows that `fused` has (multi-turn: what was asked and
-// answered so far stays as it is). Its account then covers all rows; info and layers are those of
-// this fuse. On failure `fused` is as before. Exclusive use of `fused`.
+// Fuses the job's segments after the rows that `fused` has (multi-turn: earlier turns stay as they
+// are). Its report then covers all rows; info and layers are those of this fuse. On failure `fused`
+// is as before. Exclusive use of `fused`.
 Status extend(Fused& fused, const StoreAccess& store, const FuseJob& job);
 
-// The same rows and account once more; K and V are shared until written to (Sequence::fork).
+// A copy of the rows and the report; K and V are shared until they are written (Sequence::fork).
 // Exclusive use of `fused`.
 Result<Fused> fork(Fused& fused);
 

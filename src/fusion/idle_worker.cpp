@@ -10,8 +10,8 @@
 namespace blend {
 namespace {
 
-// Between two tokens of an answer a host may look at them for a while; where there is always
-// somebody, a layer every second still gets through a chunk.
+// A pause that is longer than a host's between two tokens of an answer. If calls never cease, one
+// layer a second still finishes a chunk in time.
 constexpr auto kQuiet = std::chrono::milliseconds(50);
 constexpr auto kMostWait = std::chrono::milliseconds(1000);
 
@@ -21,7 +21,7 @@ IdleWorker::IdleWorker(std::shared_ptr<Runtime> runtime) : runtime_(std::move(ru
 
 IdleWorker::~IdleWorker() {
   if (forked()) {
-    if (thread_.joinable()) thread_.detach();  // it is the parent's
+    if (thread_.joinable()) thread_.detach();  // the thread exists in the parent only
     return;
   }
   {
@@ -42,7 +42,7 @@ void IdleWorker::leave(Client& client) {
   const Foreground::Hurry hurry(foreground());
   std::unique_lock lock(mutex_);
   std::erase(clients_, &client);
-  notified_ = true;  // the thread may count on from where the client was
+  notified_ = true;  // clients have moved, so the count of idle ones begins again
   changed_.wait(lock, [&] { return working_ != &client; });
 }
 
@@ -95,7 +95,7 @@ void IdleWorker::run() {
       lock.lock();
       working_ = nullptr;
       changed_.notify_all();  // leave()
-      // Clients may have come, gone or found work meanwhile.
+      // Clients may have entered, left or got work meanwhile.
       n_idle = worked || std::exchange(notified_, false) ? 0 : n_idle + 1;
       next = worked && urgent_ > 0 ? 0 : next + 1;
     }

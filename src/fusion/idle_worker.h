@@ -1,10 +1,10 @@
-// IdleWorker: one thread of a store handle for work that nobody waits for. Before each layer of a
-// job it stands back as long as a call on the context is running or has just ended.
+// IdleWorker: one thread of a store handle for background work. Before each layer of a job it
+// pauses while a call on the context is running or has just ended.
 //
-// Whoever has such work is a client with a queue of its own. The clients take turns, a job each, so
-// that none waits for a queue that never ends: a host with new pairs of chunks in every prompt
-// always has records to store, and its answers are to be checked all the same. Only while somebody
-// waits for a job of the first client does that client go before the others.
+// Each kind of work is a client with its own queue. The worker serves the clients in turn, one job
+// each, so that no client is kept waiting by another's endless queue: a host with new pairs of
+// chunks in every prompt always has records to store, and still its answers must be checked. Only
+// if a caller waits for a job of the first client is that client served before the others.
 #pragma once
 
 #include <condition_variable>
@@ -29,7 +29,8 @@ class IdleWorker {
     // On the worker's thread: does one job, if there is one. False: there was none.
     virtual bool work() = 0;
   };
-  // Somebody waits for a job of the first client: jobs of the others that ask make way.
+  // While one exists, a caller waits for a job of the first client. Jobs of other clients that run
+  // with `makes_way` stop then.
   class Urgent {
    public:
     explicit Urgent(IdleWorker& worker) : worker_(worker), hurry_(worker.foreground()) {
@@ -45,22 +46,23 @@ class IdleWorker {
   };
 
   explicit IdleWorker(std::shared_ptr<Runtime> runtime);
-  // Clients have left by then.
+  // All clients must have left before.
   ~IdleWorker();
   IdleWorker(const IdleWorker&) = delete;
   IdleWorker& operator=(const IdleWorker&) = delete;
 
-  // A client has left before it ends. leave() comes back once no work() of it runs, and none will;
-  // it does not wait for calls of the host meanwhile. Whoever calls it has cancelled the job.
+  // A client must leave before it is destroyed. leave() returns when no work() of it is running,
+  // and none will be called. It does not wait for calls of the host; the caller has cancelled the
+  // job.
   void enter(Client& client);
   void leave(Client& client);
-  // Sees to it that the thread is there; false: the system has none.
+  // Starts the thread if it is not running; false: the system refused.
   bool start();
-  // A client has work. Does not throw.
+  // Tells the worker that a client has work. Does not throw.
   void notify();
 
-  // What a job reports its layers to: each stands back first. `makes_way`: gives CALLBACK as soon
-  // as somebody waits for a job of the first client.
+  // The Watch for a job: at each layer it pauses while calls run. `makes_way`: it stops the job
+  // with CALLBACK as soon as a caller waits for a job of the first client.
   Watch polite(const CancelToken& cancel, bool makes_way = false);
 
   bool forked() const { return !process_.is_this_process(); }
@@ -78,7 +80,7 @@ class IdleWorker {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Client*> clients_;  // guarded by mutex_, as all below
-  Client* working_ = nullptr;     // in whose work() the thread is
+  Client* working_ = nullptr;     // the client whose work() is running
   bool notified_ = false;
   bool stop_ = false;
   int urgent_ = 0;

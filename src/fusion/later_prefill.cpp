@@ -12,9 +12,9 @@
 namespace blend {
 namespace {
 
-// Tokens are all that a queued chunk takes, so this many are a few megabytes.
+// A queued chunk holds only its tokens, so this many take a few megabytes.
 constexpr size_t kMostQueued = 4096;
-// Pairs of chunks that were met once: a megabyte or two.
+// Ids of records that were asked for once: a megabyte or two.
 constexpr size_t kMostSeen = 16384;
 
 }  // namespace
@@ -34,7 +34,7 @@ LaterPrefill::~LaterPrefill() {
          std::to_string(ids_.size()) +
              " chunks that a fuse left to be prefilled behind it are not stored, because the store "
              "was closed first; blend_store_flush before it waits for them");
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): there is nobody else to tell
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): no memory to report it
   }
 }
 
@@ -60,14 +60,14 @@ bool LaterPrefill::add(std::shared_ptr<const Model> model, LaterChunk chunk) {
     std::lock_guard lock(mutex_);
     if (ids_.contains(id)) return true;
     if (queue_.size() >= kMostQueued) return false;
-    // The fuse has its answer, whatever becomes of the chunk.
+    // A failure here must not fail the fuse.
     try {
       if (chunk.when_seen_twice && !seen_before(id)) return false;
       if (!worker_->start()) return false;
       ids_.insert(id);
       queue_.push_back({std::move(model), std::move(chunk), ThreadCap::current()});
     } catch (const std::bad_alloc&) {
-      ids_.erase(id);  // or flush() would wait for it for ever
+      ids_.erase(id);  // otherwise flush() would wait for it for ever
       return false;
     }
     errors_.forget(id);
@@ -121,7 +121,8 @@ Status LaterPrefill::prefill(Job& job) {
                                                        chunk.contexts.end());
   const PassageKey key{chunk.meta.shape.dtype, chunk.prefix, chunk.tenant,
                        chunk.meta.tokens.size()};
-  // Computed, not loaded: idle work takes long, and no snapshot of the store is to be held so long.
+  // Passages are computed, not loaded: a snapshot of the store must not be held during idle work,
+  // which takes long.
   BLEND_ASSIGN(const auto passages, StoredPassages::open(*job.model, nullptr, key, contexts));
   chunk.meta.contexts = passages.ids();
   auto record = precompute_chunk(*job.model, chunk.prefix, std::move(chunk.meta), polite,
@@ -148,7 +149,7 @@ bool LaterPrefill::work() {
     status = Status::out_of_memory();
   }
   lock.lock();
-  if (status.code() == BLEND_E_CANCELLED) return true;  // one of those that the end counts
+  if (status.code() == BLEND_E_CANCELLED) return true;  // counted by the event of the destructor
   ids_.erase(id);
   if (!status.is_ok()) errors_.add(id, status);
   changed_.notify_all();

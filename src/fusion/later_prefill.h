@@ -1,11 +1,10 @@
-// LaterPrefill: chunks that a fuse missed and computed in its own pass, prefilled by themselves and
-// stored after it, so that the next prompt finds them.
+// LaterPrefill: deferred prefills. A fuse computes missing chunks in its own pass; afterwards they
+// are prefilled by themselves and stored, so that the next prompt finds them.
 //
-// What a pass computes of a chunk has seen the chunks before it; what is stored must not have
-// (CacheBlend, section 4). So the chunk is computed twice, but nobody waits for the second time: it
-// is done in idle time (idle_worker.h), layer by layer. Likewise the records that prompts would
-// have been served better by: after what really preceded a chunk, and in the context of what stood
-// beside it.
+// The rows that a pass computes for a chunk depend on the chunks before it; stored rows must not
+// (CacheBlend, section 4). So the chunk is computed twice, but the second time in idle time
+// (idle_worker.h), layer by layer. The same queue makes better records for chunks that were found:
+// after the chunk that really preceded it, and in the context of the other chunks of the prompt.
 #pragma once
 
 #include <chrono>
@@ -30,35 +29,36 @@ class LaterPrefill final : private IdleWorker::Client {
  public:
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;  // none: for ever
 
-  // The worker's first client. Events of its runtime tell what fails.
+  // Becomes the worker's first client. Failures are sent as events of its runtime.
   LaterPrefill(std::shared_ptr<IdleWorker> worker, std::shared_ptr<ChunkStore> store);
-  // Gives up what is queued, and what is under way within about a layer's compute time: chunks that
-  // can be missed again are not worth a close that takes minutes. One event says how many.
+  // Drops the queued jobs, and the running one within about a layer's compute time: the next fuse
+  // queues them again, and closing must not take minutes. One event says how many.
   ~LaterPrefill() override;
   LaterPrefill(const LaterPrefill&) = delete;
   LaterPrefill& operator=(const LaterPrefill&) = delete;
 
-  // With the ThreadCap of this thread. False: the queue is full, or there is no memory or thread
-  // for it, and the chunk will be missed again; or it is one that is made when it is seen twice,
-  // and this is the first time. A chunk that is queued already, or under way, is not queued again.
+  // Queues a chunk; its prefill gets the ThreadCap of this thread. False: the queue is full, or
+  // there is no memory or thread for it, so the next fuse misses the chunk again. Also false for a
+  // record with when_seen_twice that is asked for the first time. A chunk that is queued already,
+  // or being prefilled, is not queued again.
   bool add(std::shared_ptr<const Model> model, LaterChunk chunk);
-  // Waits until nothing is left to do, without standing back; the first error since the last flush.
-  // The store's own write-back comes after it.
+  // Runs all jobs now, without waiting for idle time, and returns when they are done. Gives the
+  // first error since the last flush. The store's write-back must be flushed afterwards.
   Status flush();
-  // Waits until chunk `id`, which goes before all others then, is with the store's write-back or
-  // has failed, whose error it gives (LateErrors) until it is queued again. Nothing: `deadline`
-  // came first. OK also for a chunk that was never queued.
+  // Moves chunk `id` to the front and waits until it is in the store's write-back, or has failed.
+  // Its error is given (LateErrors) until the chunk is queued again. Nothing: `deadline` came
+  // first. OK also for a chunk that was never queued.
   std::optional<Status> outcome(const Sha256& id, Deadline deadline);
-  size_t n_left() const;  // queued or under way
+  size_t n_left() const;  // queued or running
 
  private:
   struct Job {
     std::shared_ptr<const Model> model;
     LaterChunk chunk;
-    uint32_t n_threads = 0;  // ThreadCap of the fuse that left it
+    uint32_t n_threads = 0;  // ThreadCap of the fuse that queued it
   };
 
-  // Whether `id` was given here before, of late. Under mutex_.
+  // Whether `id` was passed to this before, not long ago. Under mutex_.
   bool seen_before(const Sha256& id);
   bool work() override;
   Status prefill(Job& job);
@@ -71,12 +71,12 @@ class LaterPrefill final : private IdleWorker::Client {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> queue_;  // guarded by mutex_
-  std::set<Sha256> ids_;   // queued or under way; guarded by mutex_
+  std::set<Sha256> ids_;   // queued or running; guarded by mutex_
   LateErrors errors_;      // guarded by mutex_
   // Records that were asked for once, the oldest first; both guarded by mutex_.
   std::deque<Sha256> seen_order_;
   std::set<Sha256> seen_;
-  CancelToken cancel_;  // of what is under way
+  CancelToken cancel_;  // of the running job
 };
 
 }  // namespace blend

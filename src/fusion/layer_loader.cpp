@@ -10,9 +10,9 @@
 namespace blend {
 namespace {
 
-constexpr size_t kSlotAlignment = 4096;  // direct reads go to whole pages
+constexpr size_t kSlotAlignment = 4096;  // direct reads write whole pages
 
-// How far ahead of the reader the kernel is told to fetch pages.
+// How many layers ahead of the reader the kernel is asked to read.
 constexpr uint32_t kPrefetchLayers = 4;
 
 }  // namespace
@@ -53,7 +53,7 @@ Result<std::unique_ptr<LayerLoader>> LayerLoader::start(Backend& backend, std::v
     l->slots_.push_back(std::move(slot));
   }
   try {
-    // A backend may copy on the compute threads what the reader gives it.
+    // A backend may use the compute threads to copy layers that the reader passes to it.
     l->reader_ = start_thread([p = l.get(), threads = ThreadCap::current()] {
       const ThreadCap cap(threads);
       p->reader_main();
@@ -71,7 +71,7 @@ LayerLoader::~LayerLoader() {
   }
   changed_.notify_all();
   if (reader_.joinable()) reader_.join();
-  // Rows outside the slots may still be on their way to the device.
+  // Rows outside the slots may still be copied to the device.
   for (const auto* const fences : {&fences_, &keeping_}) {
     for (const std::unique_ptr<Fence>& fence : *fences) {
       if (fence != nullptr) fence->wait();
@@ -82,7 +82,7 @@ LayerLoader::~LayerLoader() {
 Result<const StagedLayer*> LayerLoader::acquire(uint32_t layer) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return next_staged_ > layer || !error_.is_ok(); });
-  // Layers staged before a failure are sound, but the fuse cannot be finished with them.
+  // Layers staged before a failure are intact, but the fuse cannot be finished with them.
   if (!error_.is_ok()) return error_;
   return &staged_[layer % depth_];
 }
@@ -100,7 +100,7 @@ DeviceTier::LayerRef LayerLoader::on_device(size_t item, uint32_t layer) const {
   return chunks_[item] == nullptr ? nullptr : tier_->layer(chunks_[item], layer);
 }
 
-// What cannot be kept is placed from host memory, as without a tier.
+// Rows that do not fit into the tier are scattered from host memory, as without a tier.
 void LayerLoader::keep(size_t item, uint32_t layer, StagedLayer& staged) {
   const ChunkSource& source = *items_[item].source;
   const ChunkShape& shape = source.meta().shape;
@@ -119,7 +119,7 @@ void LayerLoader::keep(size_t item, uint32_t layer, StagedLayer& staged) {
   }
 }
 
-// All of a layer's reads are under way before the first is waited for.
+// Starts all reads of a layer before it waits for the first.
 void LayerLoader::start_layer(uint32_t layer) {
   StagedLayer& staged = staged_[layer % depth_];
   staged.kept.assign(items_.size(), nullptr);
@@ -188,7 +188,7 @@ Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
     if (tier_ != nullptr) keep(i, layer, staged);
     keeps = keeps || staged.kept[i] != nullptr;
   }
-  // A layer may be given back by a pass that never read it, and so without a fence.
+  // A pass may release a layer that it never read, without a fence.
   if (keeps) {
     BLEND_ASSIGN(keeping_[layer % depth_], backend_.fence());
   }
@@ -204,7 +204,7 @@ Status LayerLoader::stage(uint32_t layer, size_t& failed) {
     {
       std::unique_lock lock(mutex_);
       const auto free = [&] { return next_started_ < next_released_ + depth_; };
-      // Without one, `layer` itself cannot be there.
+      // `layer` itself needs a free slot.
       if (next_started_ == layer) changed_.wait(lock, [&] { return stop_ || free(); });
       if (stop_) return {BLEND_E_CANCELLED, "the loader ends"};
       if (next_started_ == n_layers_ || !free()) break;
@@ -214,7 +214,7 @@ Status LayerLoader::stage(uint32_t layer, size_t& failed) {
     if (auto keeping = std::move(keeping_[next_started_ % depth_]); keeping != nullptr) {
       keeping->wait();
     }
-    // Only a layer that nothing else was left to read before: the ring had no room.
+    // Counts only if the reader had nothing else to read: the ring had no free slot.
     staged_[next_started_ % depth_].load.stall_ns =
         next_started_ == layer ? clock_.now_ns() - ready_ns : 0;
     start_layer(next_started_++);
@@ -222,7 +222,7 @@ Status LayerLoader::stage(uint32_t layer, size_t& failed) {
   return finish_layer(layer, failed);
 }
 
-// Nothing may be written to the slots once the reader thread has ended.
+// No read may write to the slots after the reader thread has ended.
 void LayerLoader::abandon_all() {
   for (const Item& item : items_) item.source->abandon();
 }
@@ -244,7 +244,7 @@ void LayerLoader::reader_main() {
     } catch (const std::bad_alloc&) {
       status = Status::out_of_memory();
     }
-    // Before anybody hears of it: a source that failed is dropped then.
+    // Before the error is published, because the failed source is destroyed then.
     if (!status.is_ok()) abandon_all();
     {
       std::lock_guard lock(mutex_);

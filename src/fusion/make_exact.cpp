@@ -7,10 +7,10 @@
 namespace blend {
 namespace {
 
-// Tokens that go through the layers together: SharedSteps takes as many as it has rows for.
+// Tokens in one pass through the layers; SharedSteps takes as many of them as it has rows for.
 constexpr size_t kDraft = 24;
 
-// Nothing came from a store, so that all rows are full prefill's already.
+// Whether nothing came from a store: all rows are full prefill's already.
 bool computed_all(const blend_fusion_report& info) {
   constexpr uint32_t kChanged = BLEND_FUSION_EDITED | BLEND_FUSION_RESTORED;
   return info.n_rows_reused == 0 && info.n_rows_exact == 0 && info.n_rows_resident == 0 &&
@@ -42,7 +42,7 @@ Status make_exact(Fused& fused, std::span<const int32_t> answer, const Watch& wa
     BLEND_ASSIGN(auto exact, Sequence::create(old.shared_model(), old.capacity()));
     BLEND_RETURN_IF_ERROR(exact->append(old.tokens(), watch));
     fused.sequence = std::move(exact);
-    flags &= ~BLEND_FUSION_CHECKED;  // what comes from it is no fused answer
+    flags &= ~BLEND_FUSION_CHECKED;  // its answer is not a fused one any more
   }
   flags |= BLEND_FUSION_EXACT;
   Status status = append_kept(*fused.sequence, answer, watch, n_kept);

@@ -1,4 +1,4 @@
-// What a fuse is asked for: segments and options, as the ABI gives them but checked and typed.
+// The request for a fuse: segments and options of the ABI, checked and typed.
 #pragma once
 
 #include <cstdint>
@@ -35,11 +35,11 @@ enum class OnMiss : uint32_t {
   compute_store = BLEND_MISS_COMPUTE_STORE,
 };
 
-// What calibration says of a fuse (trust.h).
+// Whether calibration trusts a fuse (trust.h).
 enum class Trust : uint32_t {
-  unknown,  // no profile was asked, or nothing is approximated
-  vouched,  // a profile measured this kind of fusing, which keeps the limits at this ratio
-  doubted,  // a profile was asked and does not vouch
+  unknown,  // there is no profile, or nothing is approximated
+  vouched,  // the profile measured this kind of fusing, and it keeps the limits at this ratio
+  doubted,  // the profile did not measure that
 };
 
 enum class OnUntrusted : uint32_t {
@@ -78,7 +78,7 @@ struct RowMetric {
   }
   uint32_t code() const { return static_cast<uint32_t>(of) | (weighed ? kWeighed : 0u); }
 };
-// What stands for the metric of `attention`, which measures no deviation.
+// The metric that is reported for `attention`, which measures no deviation.
 inline constexpr RowMetric kAttentionMetric{DeviationMetric::v, true};
 
 // How the host wants the drift maps of a profile used.
@@ -89,17 +89,17 @@ enum class DriftUse : uint32_t {
   unguarded = BLEND_CORRECTION_UNGUARDED,
 };
 
-// What the host gives a fuse of calibration.
+// The host's calibration for a fuse.
 struct Calibration {
   const Profile* profile = nullptr;  // of the model (check_profile); null: none
-  // Its maps; null: it has none. Without a profile they are used as they are.
+  // The profile's maps; null: it has none. If `profile` is null the maps are used unconditionally.
   std::shared_ptr<const Drift> drift = {};
   std::shared_ptr<const Drift> stored_drift = {};  // those of stored rows
   DriftUse correction = DriftUse::automatic;
   OnUntrusted on_untrusted = OnUntrusted::fuse;
 };
 
-// How a fuse is asked for. What is made of it is a ResolvedFuse (resolve.h).
+// The options of a fuse. resolve.h turns them into a ResolvedFuse.
 struct FuseOptions {
   Policy policy = Policy::hkvd;
   DeviationRule deviation;
@@ -121,14 +121,14 @@ struct FuseOptions {
   Calibration calibration;
 };
 
-// What the caller said. Nothing changes it.
+// The caller's request. It is never changed.
 struct FuseRequest {
   std::vector<Segment> segments;
   FuseOptions options;
   Watch watch;
 };
 
-// The tokens of a prompt before its first chunk; of a prompt without chunks nothing.
+// The tokens of a prompt before its first chunk; empty for a prompt without chunks.
 std::vector<int32_t> prompt_head(std::span<const Segment> segments);
 
 }  // namespace blend

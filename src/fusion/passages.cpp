@@ -22,7 +22,7 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
     BLEND_ASSIGN(const bool there, out.snapshot_->holds(id));
     if (!there) continue;
     auto source = out.snapshot_->open(id, tenant_tag(key.tenant));
-    if (!source.is_ok()) continue;  // damaged, or gone: it is computed
+    if (!source.is_ok()) continue;  // damaged or removed: its rows are computed
     const ChunkMeta& meta = (*source)->meta();
     const bool fits =
         meta.shape.n_layers == c.n_layers && meta.shape.kv_dim == c.kv_dim() &&

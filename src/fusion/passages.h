@@ -1,4 +1,4 @@
-// StoredPassages: the context passages of a chunk, with the rows that the store has of them.
+// StoredPassages: the context passages of a chunk, with their rows where the store has them.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace blend {
 
-// What passages and chunk have in common.
+// The properties that passages and chunk share.
 struct PassageKey {
   DType dtype = DType::f16;
   std::span<const int32_t> head;
@@ -23,14 +23,14 @@ struct PassageKey {
 // Used by one thread; must not outlive the store. The passages' tokens must outlive it.
 class StoredPassages {
  public:
-  // Looks each up as a plain record after the head, on this machine alone: to ask another one would
-  // take longer than to compute it. One that leaves the chunk no room in the model's context is
-  // left out. `store` may be null.
+  // Looks each up as a plain record after the head, on this machine only: asking a remote tier
+  // would take longer than computing it. A passage that is too long for the model's context,
+  // together with the chunk, is left out. `store` may be null.
   static Result<StoredPassages> open(const ModelDescription& model, ChunkStore* store,
                                      const PassageKey& key,
                                      std::span<const std::span<const int32_t>> passages);
 
-  // Those that fit, in order.
+  // The passages that fit, in order.
   std::span<const ContextPassage> passages() const { return passages_; }
   // Their ids as plain records; [passages().size()].
   const std::vector<Sha256>& ids() const { return ids_; }

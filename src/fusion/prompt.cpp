@@ -11,9 +11,9 @@
 namespace blend {
 namespace {
 
-// Passages of a record made from use: the mean of more is no better.
+// Passages of a record made in idle time: more of them make it no better.
 constexpr size_t kContexts = 4;
-constexpr size_t kLeastContextTokens = 11;  // what is shorter says too little
+constexpr size_t kLeastContextTokens = 11;  // shorter passages say too little
 
 bool is_looked_up(SegmentKind kind) {
   return kind == SegmentKind::prefix || kind == SegmentKind::chunk;
@@ -39,7 +39,7 @@ std::string segment_name(size_t index, SegmentKind kind) {
   return "segment " + std::to_string(index) + " (" + kind_name(kind) + ")";
 }
 
-// Prefixes first, at most one question, last; nothing empty that is looked up by its tokens.
+// Prefixes must come first and a question last, at most one; chunks without an id must have tokens.
 Status check_order(const std::vector<Segment>& segments, bool continues) {
   for (size_t i = 0; i < segments.size(); ++i) {
     const Segment& s = segments[i];
@@ -80,7 +80,7 @@ bool PromptBuilder::is_exact(const Prompt& prompt, const PromptSegment& s) const
   const ChunkMeta& meta = s.chunk->meta();
   if (meta.n_prefix_tokens != s.first_row) return false;
   if (s.first_row == 0) return true;
-  // The id binds the chunk prefix: equal ids mean that it was prefilled after these very tokens.
+  // The id covers the chunk prefix: equal ids mean that the chunk was prefilled after these tokens.
   return meta.id == chunk_id(meta.fingerprint, meta.shape.dtype,
                              std::span(prompt.tokens).first(s.first_row), options_.tenant,
                              meta.tokens);
@@ -117,7 +117,7 @@ Result<bool> PromptBuilder::open_stored(Prompt& prompt, const Sha256& id,
   const bool same_tokens = tokens == nullptr || meta.tokens == *tokens;
   if (meta.shape.n_layers != c.n_layers || meta.shape.kv_dim != c.kv_dim() ||
       meta.tokens.size() != meta.shape.n_tokens || (tokens_made_id && !same_tokens)) {
-    // The same model cannot have written that.
+    // A chunk of this model cannot have another shape: it is damaged.
     store_->report_damage(
         id, make_error(BLEND_E_CORRUPT, "chunk %s does not fit its own id", to_hex(id).c_str()));
     return false;
@@ -151,9 +151,9 @@ Result<bool> PromptBuilder::open_after(Prompt& prompt, std::span<const int32_t> 
                                        PromptSegment& s) {
   const Sha256 id =
       chunk_id(model_.fingerprint(), kv_dtype_, prefix, options_.tenant, tokens, kind);
-  // Asked of this machine alone, and not counted: as a rule there is none. And of the snapshot:
-  // while it is held a new one may have to wait for it, where another process has enlarged the
-  // file.
+  // Looked up on this machine only, and not counted, because usually there is no such record. Uses
+  // the prompt's snapshot: taking a second one might wait for the first, if another process has
+  // enlarged the file.
   BLEND_RETURN_IF_ERROR(take_snapshot(prompt));
   BLEND_ASSIGN(const bool there, prompt.snapshot->holds(id));
   if (!there) return false;
@@ -190,7 +190,7 @@ RecordUse PromptBuilder::use_of(const Prompt& prompt, const PromptSegment& s) co
              : RecordUse::head;
 }
 
-// Where nothing may be computed a record that was made alone is better than none.
+// If nothing may be computed, a record made alone is better than none.
 bool PromptBuilder::may_be_alone(const PromptSegment& s) const {
   return s.kind == SegmentKind::chunk && fuse_.on_miss == OnMiss::fail && options_.after_head &&
          !options_.chunk_prefix.empty();
@@ -277,7 +277,7 @@ Status PromptBuilder::resolve(const Segment& segment, size_t index, Prompt& prom
     }
   }
   if (looked_up && fuse_.policy == Policy::full) {
-    // Ids were only needed for the tokens.
+    // The chunk was opened only for its tokens.
     s.chunk.reset();
     s.record = RecordUse::none;
     s.id = {};
@@ -353,7 +353,7 @@ void PromptBuilder::leave_nearer_for_later(Prompt& prompt) const {
     if (before.empty() || !fits || s.record == RecordUse::predecessor) continue;
     LaterChunk chunk = later_chunk(prompt, s, before);
     if (queued(chunk.meta.id)) continue;
-    // What a chunk has after the head alone serves every prompt that it is the first of.
+    // The head record of a chunk is useful to every prompt that begins with the chunk.
     chunk.when_seen_twice = !(first && is_opening(before));
     if (chunk.when_seen_twice && !options_.after_head) continue;
     chunk.is_miss = !chunk.when_seen_twice;
@@ -394,7 +394,7 @@ Status PromptBuilder::precompute(size_t index, Prompt& prompt, const Watch& watc
     BLEND_ASSIGN(record, precompute_chunk(*model, prefix, std::move(meta), cancel_only));
     shared_->computed.push_back(record);
     if (store_ != nullptr && write_back_) {
-      // A store that cannot take it is not this prompt's problem.
+      // A store that refuses the chunk must not fail the prompt.
       const Status queued = store_->put_async(record);
       if (!queued.is_ok() && model_.runtime().events()) {
         model_.runtime().events()(queued.code(), queued.message());

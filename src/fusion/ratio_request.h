@@ -1,10 +1,10 @@
-// RatioRequest: which share of the reused rows is recomputed, as the host asks for it.
+// RatioRequest: the recomputed share of the reused rows that the host asks for.
 //
-// The host fixes the ratio, or leaves it to the controller (BLEND_RATIO_AUTO): that begins at the
-// least that calibration allows and may only raise it, by how long prefills take on this machine
-// and by the time that the host gives (auto_ratio.h). Or it states how often answers are to agree
-// with full prefill (BLEND_RATIO_FIDELITY): then the controller begins at what checked answers have
-// shown (control/fidelity.h).
+// There are three ways. The host fixes the ratio. Or it leaves it to the controller
+// (BLEND_RATIO_AUTO), which begins at the least ratio that calibration allows, and raises it by the
+// times of prefills on this machine and by the host's target (auto_ratio.h). Or the host states how
+// often answers must agree with full prefill (BLEND_RATIO_FIDELITY): then the controller begins at
+// the ratio that follows from checked answers (control/fidelity.h).
 #pragma once
 
 #include <optional>
@@ -14,14 +14,14 @@ namespace blend {
 inline constexpr double kPaperRatio = 0.15;
 
 struct RatioRequest {
-  double begin = kPaperRatio;       // the ratio, or where an automatic one begins
-  bool is_automatic = false;        // calibration and the controller may say otherwise
-  std::optional<double> agreement;  // to be kept with full prefill, by an automatic one
-  double target_s = 0;              // until the first token; 0: as soon as can be
+  double begin = kPaperRatio;       // the ratio, or the start of an automatic one
+  bool is_automatic = false;        // calibration and the controller may change it
+  std::optional<double> agreement;  // target for an automatic ratio: agreement with full prefill
+  double target_s = 0;              // time to first token; 0: as soon as possible
 
   static RatioRequest fixed(double ratio) { return {ratio, false, {}, 0}; }
   static RatioRequest automatic(double target_s = 0) { return {kPaperRatio, true, {}, target_s}; }
-  // It begins at what keeps this agreement, once the prompt's chunks are known.
+  // Begins at the ratio that keeps this agreement, when the prompt's chunks are known.
   static RatioRequest fidelity(double agreement, double target_s = 0) {
     return {kPaperRatio, true, agreement, target_s};
   }

@@ -1,5 +1,5 @@
-// Which kind of stored record a prompt leans on: of its chunks that are not exact, the one that is
-// farthest from full prefill.
+// The worst kind of stored record in a prompt: the one farthest from full prefill, among the chunks
+// that are not exact.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ RecordUse worst_record(const Segments& segments) {
   return worst;
 }
 
-// Rows of its chunks that are reused, exact ones included: what a ratio is a share of.
+// Reused rows of chunks, exact ones included. The ratio is a share of these.
 template <typename Segments>
 uint64_t reused_rows(const Segments& segments) {
   uint64_t n = 0;

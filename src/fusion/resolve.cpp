@@ -12,13 +12,13 @@ namespace {
 
 constexpr double kMostTempered = 100;  // far beyond any use
 
-// "BLEND_POLICY_PROBE, ...": those that ask the question before layer 0.
+// "BLEND_POLICY_PROBE, ...": the policies that read the question's attention before layer 0.
 std::string asking_policies() {
   return policy_list([](const PolicyEntry& e) { return e.needs.probe(); }, " and ",
                      "BLEND_POLICY_");
 }
 
-// Share of the reused rows that the cascade's probe lets through, of which `ratio` goes on.
+// Share of the reused rows that pass the cascade's first choice; `ratio` of all pass the second.
 double let_through(double ratio) { return std::min(1.0, std::max(0.15, 2 * ratio)); }
 
 Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& options,
@@ -48,8 +48,8 @@ Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& o
     return Schedule{{0, ratio}};
   }
   if (!measures && !probes) return Schedule{{0, ratio}};
-  // Layer 0's K, V depend on no other row: there is no deviation to measure, and in a model of one
-  // layer nothing to choose for. Its check layer would be the one after the last.
+  // K, V of layer 0 depend on no other row, so there is no deviation to measure. A model of one
+  // layer has no later layer to choose rows for: its check layer is the one after the last.
   if (n_layers == 1) return Schedule{{1, ratio}};
   if (options.check_layer < 1 || options.check_layer >= n_layers) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "check_layer %u must lie in 1 .. %u for this model",
@@ -61,7 +61,7 @@ Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& o
   return Schedule{{options.check_layer, ratio}};
 }
 
-// Where the host insists on the drift maps.
+// Errors if the host insists on drift maps that do not apply.
 Status check_drift(const ResolvedFuse& o) {
   if (o.drift == nullptr) return Status::ok();
   if (o.needs.asks == Asks::middle) {
@@ -118,7 +118,7 @@ Schedule schedule_at(double ratio, Schedule schedule) {
 
 // ---- The parts of a fuse
 
-// What Policy::automatic is: the profile's choice or the default, and hkvd where that cannot be.
+// Resolves Policy::automatic: the profile's choice or the default, or hkvd if that is not possible.
 void choose_policy(const FuseRequest& request, const FuseSite& site, ResolvedFuse& out) {
   const FuseOptions& o = request.options;
   out.policy = o.policy;
@@ -138,8 +138,7 @@ void choose_policy(const FuseRequest& request, const FuseSite& site, ResolvedFus
 }
 
 OnMiss on_miss(OnMiss asked, const FuseSite& site) {
-  // A layerwise fuse does not see what the host computes, and leaves nothing to be stored
-  // afterwards.
+  // A layerwise fuse does not have what the host computes, so it cannot store it afterwards.
   if (!site.steps || asked != OnMiss::compute_store) return asked;
   return site.loaded ? OnMiss::precompute : OnMiss::compute;
 }
@@ -184,7 +183,7 @@ Result<ResolvedFuse> fall_back(const ResolvedFuse& fuse, const FuseRequest& requ
   out.policy = Policy::hkvd;
   out.why = "a chunk lacks the statistics that the cascade reads";
   out.stored_drift.reset();
-  // What was vouched for is another way of fusing.
+  // The profile trusted another way of fusing.
   if (out.trust == Trust::vouched) out.trust = Trust::doubted;
   BLEND_RETURN_IF_ERROR(choose_ranking(request.options, out));
   return out;

@@ -1,11 +1,11 @@
-// resolve(): what a fuse will do, decided once from what the caller said.
+// resolve(): decides how a fuse works, from the caller's request.
 //
-//   FuseRequest   what the caller said; const
+//   FuseRequest   the caller's request; const
 //   ResolvedFuse  policy, check layers, ratio, drift maps, trust (resolved_fuse.h)
 //
-// resolve() makes it before the store is asked. What the prompt's chunks say later gives another
-// one: fall_back(), agreeing_fuse() and choose_ratio() before the layers, full_instead() where what
-// they showed is in doubt.
+// resolve() makes it before the store is asked. When the prompt's chunks are known, fall_back(),
+// agreeing_fuse() and choose_ratio() may make another one from it before the layers, and
+// full_instead() after them, if the drift correction is in doubt.
 #pragma once
 
 #include "fusion/options.h"
@@ -17,22 +17,22 @@ namespace blend {
 struct KnownCosts;
 struct Prompt;
 
-// What Policy::automatic is without a profile that says otherwise.
+// The policy for Policy::automatic, unless a profile says otherwise.
 inline constexpr Policy kDefaultPolicy = Policy::attention;
 
-// Who runs the layers, as far as it matters to what can be done.
+// Where the layers run, which limits what a fuse can do.
 struct FuseSite {
   uint32_t n_layers = 0;
   bool has_store = true;
-  bool steps = false;  // the host does (StepPlan)
-  bool loaded = true;  // the model has weights here, to prefill what is missing
+  bool steps = false;  // the host runs the layers (StepPlan)
+  bool loaded = true;  // the model has weights here, so missing chunks can be prefilled
 };
 
-// INVALID_ARGUMENT, UNSUPPORTED for what does not go together or not with this model; UNTRUSTED for
-// what the profile doubts, where the host wants no such fuse.
+// INVALID_ARGUMENT, UNSUPPORTED: options that cannot be combined, or not with this model.
+// UNTRUSTED: the profile does not trust the fuse, and the host refuses such fuses.
 Result<ResolvedFuse> resolve(const FuseRequest& request, const FuseSite& site);
 
-// The same with hkvd. For a policy that Policy::automatic became, and that a chunk forbids.
+// The same with hkvd, if Policy::automatic became a policy for which a chunk lacks statistics.
 Result<ResolvedFuse> fall_back(const ResolvedFuse& fuse, const FuseRequest& request);
 // Whether `prompt` needs that.
 bool must_fall_back(const ResolvedFuse& fuse, const FuseRequest& request, const Prompt& prompt);
@@ -43,8 +43,8 @@ ResolvedFuse full_instead(const ResolvedFuse& fuse);
 // The same at another ratio; never below least_ratio.
 ResolvedFuse at_ratio(const ResolvedFuse& fuse, double ratio);
 
-// The same with the ratio that the controller chooses for this prompt, where there is something to
-// choose by (auto_ratio.h). Chunks that are sooner computed than loaded lose their sources.
+// The same with the ratio that the controller chooses for this prompt, if costs are known
+// (auto_ratio.h). Chunks that are computed sooner than loaded lose their sources.
 ResolvedFuse choose_ratio(const ResolvedFuse& fuse, const RatioRequest& asked,
                           const KnownCosts& known, Prompt& prompt);
 

@@ -1,8 +1,8 @@
-// The rows of a prompt by what a fuse does with them.
+// The rows of a prompt, by how a fuse treats them.
 //
 //   exact      stored K, V equal the fresh ones: never computed
 //   always     question, new text, misses computed inline, the prompt's last row: all layers
-//   candidate  reused, not exact: computed as far as a policy lets them, stored from there on
+//   candidate  reused, not exact: computed up to the layer at which a policy drops them
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace blend {
 
 struct Rows {
   std::vector<uint32_t> always;      // ascending
-  std::vector<uint32_t> candidates;  // ascending; empty where no policy chooses
-  uint64_t n_reused = 0;  // rows of reused chunks, exact ones included: what a ratio is of
+  std::vector<uint32_t> candidates;  // ascending; empty if no policy chooses
+  uint64_t n_reused = 0;  // rows of reused chunks, exact ones included: a ratio is a share of them
 };
 
 // `choosing`: a policy will choose among the candidates; otherwise every stored row stays stored.

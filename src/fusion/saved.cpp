@@ -6,7 +6,7 @@
 namespace blend {
 namespace {
 
-// Rows that are read back at once: bounds the scratch.
+// Rows that are read back at a time, which bounds the scratch memory.
 constexpr uint32_t kBlockRows = 512;
 
 Sha256 sequence_id(const Sha256& fingerprint, DType dtype, std::string_view tenant,

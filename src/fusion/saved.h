@@ -1,5 +1,5 @@
-// Saved fusions: the KV cache of a conversation in the store between its turns (AttentionStore
-// 3.1: the KV of a session that waits for its user).
+// Saved fusions: the store keeps the KV cache of a conversation between its turns (AttentionStore
+// 3.1).
 #pragma once
 
 #include <memory>
@@ -10,15 +10,15 @@
 
 namespace blend {
 
-// The rows of `sequence` as a chunk of its own kind: K before RoPE and V as they are in the cache,
-// approximations of a fuse included, under an id that no prefill of the same tokens has. `sequence`
-// is only read; concurrent readers are welcome.
+// The rows of `sequence` as a chunk of its own kind: K before RoPE, and V, as they are in the
+// cache. They may be approximations of a fuse, so the id differs from that of a prefill of the same
+// tokens. `sequence` is only read; other threads may read it meanwhile.
 Result<std::shared_ptr<const ChunkRecord>> record_sequence(Sequence& sequence, DType dtype,
                                                            std::string_view tenant,
                                                            const Watch& watch);
 
-// What record_sequence made, from the store. The last row is computed again, which gives its
-// logits. NOT_FOUND (or another tenant's), MISMATCH (of another model), CORRUPT (counted in the
+// Restores from the store what record_sequence made. The last row is computed again, which gives
+// its logits. NOT_FOUND (or another tenant's), MISMATCH (of another model), CORRUPT (counted in the
 // store), CONTEXT_LENGTH.
 Result<std::unique_ptr<Sequence>> restore_sequence(const std::shared_ptr<const Model>& model,
                                                    ChunkStore& store, const Sha256& id,

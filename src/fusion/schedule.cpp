@@ -5,11 +5,11 @@
 namespace blend {
 namespace {
 
-// How far the first ratio of a falling schedule is above the mean, at most.
+// Maximum distance of a falling schedule's first ratio from the mean, relative to the mean.
 constexpr double kFall = 0.5;
 
-// Layers that the choice of check i holds for. The last layer's rows are not among them: after the
-// last layer nothing but the prompt's last row is needed.
+// Number of layers for which the choice of check i holds. The last layer does not count: after it
+// only the prompt's last row is needed.
 uint32_t width(std::span<const CheckLayer> schedule, size_t i, uint32_t n_layers) {
   const uint32_t end = i + 1 < schedule.size() ? schedule[i + 1].layer : n_layers - 1;
   return end > schedule[i].layer ? end - schedule[i].layer : 0;
@@ -65,7 +65,7 @@ Schedule falling_schedule(double ratio, uint32_t first_layer, uint32_t n_checks,
                           uint32_t n_layers) {
   const uint32_t behind = first_layer + 1 < n_layers ? n_layers - 1 - first_layer : 1;
   const uint32_t n = std::clamp(n_checks, 1u, behind);
-  // First the shape: from +1 to -1, its mean over the layers taken away.
+  // First the shape: from +1 to -1, with its mean over the layers subtracted.
   Schedule schedule;
   for (uint32_t i = 0; i < n; ++i) {
     const auto layer = first_layer + static_cast<uint32_t>(uint64_t{i} * behind / n);

@@ -1,4 +1,4 @@
-// StepPlacer: the thread that puts stored layers into the cache of a host that runs the model.
+// StepPlacer: the thread that scatters stored layers into the cache of a host that runs the model.
 //
 // The reader thread of a LayerFeed stages layers; this one takes them in order and, as soon as the
 // host has said where a layer goes and which rows it computes itself, decodes, rotates and writes

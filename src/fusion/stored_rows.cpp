@@ -5,7 +5,7 @@
 namespace blend {
 namespace {
 
-// `n` rows of `run` from its row `skip` on, which stand at `first`.
+// `n` rows of `run` from its row `skip` on, whose position is `first`.
 StoredRun part_of(const RowRun& run, const DeviceTier::LayerRef& kept, const ChunkShape& shape,
                   uint32_t skip, uint32_t n, uint32_t first) {
   StoredRun part{run.k, run.v, shape.dtype, n, first, run.packed, run.first + skip};
@@ -81,8 +81,7 @@ std::vector<uint32_t> recomputed_rows(const Prompt& prompt, std::span<const uint
 std::vector<StoredRun> stored_runs_among(const Prompt& prompt, std::span<const size_t> segments,
                                          const StagedLayer& staged,
                                          std::span<const uint32_t> active) {
-  // Wherever rows of a chunk that are next to each other in the prompt are next to each other among
-  // the active ones.
+  // One run for each stretch of a chunk's rows that are adjacent among the active ones.
   std::vector<StoredRun> runs;
   for (size_t i = 0; i < staged.chunks.size(); ++i) {
     const PromptSegment& s = prompt.segments[segments[i]];

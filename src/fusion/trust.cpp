@@ -3,8 +3,8 @@
 namespace blend {
 namespace {
 
-// What calibration measures: one check layer, and deviations, where the policy ranks by them, as
-// the paper has them.
+// Whether calibration measures such a fuse: one check layer and, if the policy ranks by deviations,
+// those of the paper.
 bool measured_kind(const FuseOptions& o, Policy of) {
   const PolicyEntry& policy = policy_entry(of);
   if (!o.check_layers.empty() || !policy.has(policy_table::kCalibrated)) return false;
@@ -12,7 +12,7 @@ bool measured_kind(const FuseOptions& o, Policy of) {
          (o.deviation.norm == DeviationNorm::l2 && !o.deviation.relative);
 }
 
-// This kind of fusing; nothing for one that calibration does not measure.
+// The kind of this fuse; nothing for one that calibration does not measure.
 std::optional<FusingKind> kind_of(const Profile& p, const FuseOptions& o, const ResolvedFuse& f) {
   const std::optional<uint32_t> prefix = prefix_index(p, o.chunk_prefix);
   if (!measured_kind(o, f.policy) || !prefix.has_value()) return std::nullopt;
@@ -20,13 +20,13 @@ std::optional<FusingKind> kind_of(const Profile& p, const FuseOptions& o, const 
   if (!policy_entry(f.policy).needs.deviation) {
     return FusingKind{*prefix, policy, kAttentionMetric.code(), p.check_layer, false};
   }
-  // The cascade weighs by itself.
+  // The cascade always weighs.
   const RowMetric metric = {o.deviation.metric, o.weighed || f.policy == Policy::cascade};
   return FusingKind{*prefix, policy, metric.code(), o.check_layer, f.drift != nullptr};
 }
 
-// The least ratio at which it keeps the limits; 1 when none does, nothing for a kind that was not
-// measured.
+// The least ratio at which the fuse keeps the limits; 1 if none does; nothing for a kind that was
+// not measured.
 std::optional<double> least_ratio_of(const Profile& p, const FuseOptions& o,
                                      const ResolvedFuse& f) {
   const std::optional<FusingKind> kind = kind_of(p, o, f);
@@ -57,9 +57,9 @@ Status use_drift(const FuseOptions& o, ResolvedFuse& out) {
   }
   if (fits && (must || (p.corrected && c.correction == DriftUse::automatic))) {
     out.drift = c.drift;
-    // Where the rows that matter are not recomputed nobody can judge these maps, and they do harm
-    // (docs/research/2026-11-policies-small-models.md): on their own only with the policy that
-    // calibration measures them with.
+    // These maps can be judged only if the rows that matter are recomputed, otherwise they do harm
+    // (docs/research/2026-11-policies-small-models.md). So without the host's order they are used
+    // only with the policy with which calibration measures them.
     if (must || out.policy == Policy::cascade) out.stored_drift = c.stored_drift;
     out.drift_guarded = c.correction != DriftUse::unguarded;
   }
@@ -129,7 +129,7 @@ Status calibrate(const FuseOptions& o, ResolvedFuse& fuse) {
             "BLEND_CORRECTION_ON and BLEND_CORRECTION_UNGUARDED need a profile"};
   }
   BLEND_RETURN_IF_ERROR(use_drift(o, fuse));
-  // The controller's r*: calibration's, where it measured this kind of fusing.
+  // The controller's r* is that of calibration, if it measured this kind of fusing.
   const std::optional<double> least = least_ratio_of(*c.profile, o, fuse);
   if (least.has_value() && o.ratio.is_automatic) fuse.ratio = fuse.least_ratio = *least;
   fuse.trust = trust_in(*c.profile, o, fuse);

@@ -1,9 +1,8 @@
 // Work: the floating-point operations of one fuse, counted from what it computed.
 //
-// Products and sums of the matrices and of attention, 2 a multiply-add, as they are counted for
-// full prefill too; norms, rotations, deviations and the placing of stored rows are not, which are
-// less than a hundredth. So two ways of fusing can be compared at equal work, whatever machine runs
-// them.
+// Counts matrix products and attention, 2 for a multiply-add, as for full prefill. Norms,
+// rotations, deviations and the scatter of stored rows are not counted; they are less than a
+// hundredth. So two ways of fusing can be compared at equal work on any machine.
 #pragma once
 
 #include <span>
@@ -17,14 +16,14 @@ class Work {
  public:
   explicit Work(const ModelConfig& config) : config_(&config) {}
 
-  // K and V of so many rows.
+  // K and V of n_rows.
   void add_kv(size_t n_rows);
-  // Attention and feed-forward of `rows` at `layer`; each attends to all rows before it that the
-  // layer lets it see.
+  // Attention and feed-forward of `rows` at `layer`; each row attends to all earlier rows in the
+  // layer's window.
   void add_layer(uint32_t layer, std::span<const uint32_t> rows);
-  // What `rows` attend to, and nothing else: their Q and scores.
+  // The attention scores of `rows` alone: their Q and the scores.
   void add_attention_mass(uint32_t layer, std::span<const uint32_t> rows);
-  // The same of rows whose Q is computed anyway.
+  // The same for rows whose Q is computed anyway.
   void add_scores(uint32_t layer, std::span<const uint32_t> rows);
   // The drift correction's own count (corrector.h).
   void add_correction(double flops) { flops_ += flops; }

@@ -226,7 +226,7 @@ TEST_F(Misses, ContextImpactNeedsItsStatistics) {
   impact.policy = BLEND_POLICY_CONTEXT_IMPACT;
   const Outcome o = try_fuse(model_, store_, prompt_, impact).outcome;
   EXPECT_EQ(o.code, BLEND_E_NOT_FOUND);
-  EXPECT_NE(o.message.find("precompute it anew"), std::string::npos) << o.message;
+  EXPECT_NE(o.message.find("precompute it again"), std::string::npos) << o.message;
   EXPECT_NE(o.message.find("hkvd, or auto"), std::string::npos) << o.message;
   // By name the cascade refuses it too; the default needs no statistics.
   Prompt asks = prompt_;

@@ -1,4 +1,4 @@
-// callback: scores that the host gives, from what it knows and the library does not (a retriever's
+// callback: the host's scores, from knowledge that the library does not have (a retriever's
 // relevance, a small model's attention).
 #include <cmath>
 

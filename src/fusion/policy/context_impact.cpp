@@ -1,6 +1,6 @@
-// context_impact: the rows that lean most on the text before their chunk, by what was seen of it
-// when the chunk was precomputed (Cache-Craft, Agarwal et al. 2025; engine/context_impact.h says
-// what). Nothing is measured in the fuse, so rows that are left out cost nothing from layer 0 on.
+// context_impact: the rows that depend most on the text before their chunk, by statistics that were
+// taken when the chunk was precomputed (Cache-Craft, Agarwal et al. 2025; engine/context_impact.h).
+// Nothing is measured in the fuse, so rows that are left out cost nothing from layer 0 on.
 #include "fusion/policy/policy.h"
 #include "fusion/policy/row_impact.h"
 

@@ -1,13 +1,12 @@
 // first_k: the first rows of every chunk (EPIC, Hu et al. 2024, "LegoLink").
 //
-// A chunk that was prefilled by itself treats its own first tokens as the prompt's: they draw
-// attention that belongs to the real first tokens. EPIC recomputes just them, a fixed k of every
-// chunk but the first (which is exact here, so never a candidate), in all layers: nothing is
-// measured.
+// In a chunk that was prefilled by itself the first tokens draw the attention that belongs to the
+// first tokens of the prompt. EPIC recomputes only these, a fixed k of every chunk but the first
+// (which is exact here, so never a candidate), in all layers. Nothing is measured.
 //
-// The budget is split over the chunks by their rows. Ranking rows by their place in the chunk
-// divided by the chunk's length does that: it is Adams' apportionment, in which every chunk gets
-// its first row before any gets a second, and a larger budget never takes a row away.
+// The budget is split over the chunks in proportion to their rows: rows are ranked by their
+// position in the chunk divided by the chunk's length. That is Adams' apportionment: every chunk
+// gets its first row before any gets a second, and a larger budget never takes a row away.
 #include <algorithm>
 
 #include "fusion/policy/policy.h"

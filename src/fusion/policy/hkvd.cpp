@@ -1,9 +1,9 @@
 // hkvd: the rows whose fresh K, V lie furthest from their stored ones (CacheBlend 4.2). Which of K
 // and V, and in which norm, is the fuse's rule of deviation.
 //
-// Weighed, a row's distance counts as much as others attend to it: what reaches them of its error
-// is attention times distance. The attention is that of the rows of its own chunk, kept with the
-// chunk (engine/context_impact.h), so nothing more is measured in the fuse.
+// If weighed, a row's distance is multiplied by the attention that other rows pay to it, because
+// that much of its error reaches them. The attention is that of the rows of its own chunk, stored
+// with the chunk (engine/context_impact.h), so the fuse measures nothing more.
 #include <cmath>
 
 #include "fusion/policy/policy.h"

@@ -60,7 +60,7 @@ Result<std::unique_ptr<SelectionPolicy>> make_combined(const FuseOptions& option
       return make_error(BLEND_E_INVALID_ARGUMENT, "term %zu: share %g must lie in (0, %g]", i,
                         term.share, kMaxShare);
     }
-    if (term.policy == Policy::ape) continue;  // it asks for no rows, so its share is the others'
+    if (term.policy == Policy::ape) continue;  // it recomputes no rows; the others get its share
     BLEND_ASSIGN(auto policy, make_policy(term.policy, settings));
     if (policy == nullptr) return ranks_nothing(i, term.policy);
     if ((early || middle) && !policy->needs().nothing() && !policy->needs().probe()) {

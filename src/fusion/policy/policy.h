@@ -1,14 +1,14 @@
-// SelectionPolicy: which of the reused rows are computed on.
+// SelectionPolicy: chooses the reused rows that go on.
 //
 // At a check layer (CacheBlend 4.2-4.3) some rows are still candidates and a budget says how many
-// go on. A policy says which. Policies know nothing of layers, caches or threads: they see what was
-// measured there and rank rows, so that all of them can be compared at one budget and joined by
-// union.
+// go on. A policy says which. Policies know nothing of layers, caches or threads: they get the
+// measurements of that layer and rank rows. So all of them can be compared at one budget, and
+// combined in a union.
 //
-// registry.h lists them; each file of this folder says what its policy ranks by.
+// registry.h lists them; each file of this folder describes how its policy ranks.
 //
-// `full`, `reuse` and `ape` choose nothing and are not policies in this sense; `ape` says how rows
-// that are not chosen are attended to, and may join any other in a union.
+// `full`, `reuse` and `ape` choose no rows and are not policies in this sense. `ape` changes the
+// attention to rows that are not chosen, and may join any other in a union.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace blend {
 
-// What is known where rows are chosen. A view: valid during the call.
+// The measurements at a choice. A view: valid during the call.
 struct ChoicePoint {
   Backend& backend;
   const Prompt& prompt;
@@ -34,7 +34,7 @@ struct ChoicePoint {
   std::span<const float> question_attention;
 };
 
-// Immutable; safe for concurrent use (a callback as far as the host's function is).
+// Immutable; safe for concurrent use (a callback policy if the host's function is).
 class SelectionPolicy {
  public:
   virtual ~SelectionPolicy() = default;
@@ -61,10 +61,10 @@ class RankingPolicy : public SelectionPolicy {
   const Needs needs_;
 };
 
-// What makers read of a fuse.
+// Settings of a fuse that the makers read.
 struct PolicySettings {
   DeviationNorm norm = DeviationNorm::l2;
-  bool weighed = true;  // kWeighs: deviations are, by the attention to the row
+  bool weighed = true;  // kWeighs: deviations are weighed by the attention to the row
   uint64_t seed = 0;
   ScoreFn score = {};
 };
@@ -77,7 +77,7 @@ BLEND_POLICIES(BLEND_DECLARE, BLEND_NONE)
 #undef BLEND_DECLARE
 #undef BLEND_NONE
 
-// The policy; null for one that ranks nothing by itself. INVALID_ARGUMENT: a callback policy
+// Makes the policy; null for one that ranks no rows by itself. INVALID_ARGUMENT: a callback policy
 // without a callback.
 Result<std::unique_ptr<SelectionPolicy>> make_policy(Policy policy, const PolicySettings& settings);
 
@@ -87,18 +87,17 @@ struct UnionTerm {
 };
 std::unique_ptr<SelectionPolicy> make_union(std::vector<UnionTerm> terms);
 
-// The attention that a row of a reused chunk gets inside it; where that is not known, what it would
-// get if every row attended evenly to all that it sees.
+// The attention that a row of a reused chunk gets inside the chunk. If that is not known: what it
+// would get if every row attended evenly to all rows that it sees.
 float attention_inside(const PromptSegment& s, uint32_t row);
 
-// `policy`, with what `options` say of it; null for what chooses nothing: full, reuse, ape, a union
-// of ape alone. INVALID_ARGUMENT for what does not go together: a union without terms or of unions,
-// a callback policy without a callback.
+// Makes `policy` with its options; null for one that chooses no rows: full, reuse, ape, a union of
+// ape alone. INVALID_ARGUMENT: a union without terms or of unions, a callback policy without a
+// callback, or terms that cannot be combined.
 Result<std::unique_ptr<SelectionPolicy>> make_selection_policy(Policy policy,
                                                                const FuseOptions& options);
 
-// Whether rows that keep their stored K, V are attended to at a temperature: APE, alone or in a
-// union.
+// Whether attention to rows that keep their stored K, V is changed: APE, alone or in a union.
 bool tempers(Policy policy, const FuseOptions& options);
 
 }  // namespace blend

@@ -1,13 +1,14 @@
-// probe: the rows that the question asks for and that lean on the text before their chunk.
+// probe: the rows that the question attends to and that depend on the text before their chunk.
 //
-// The question's own rows go through layers 0 and 1 over the stored rows first, which costs next to
-// nothing: what they attend to at layer 1 is known before a single row of a chunk is computed. With
-// what chunks keep (engine/context_impact.h) the score is sqrt(question * inside) * outside: read,
-// by the question and by its own chunk, and dependent on what stood before. That the question's
-// attention chooses better than deviations at one layer is ProphetKV's finding (arXiv 2602.02579).
+// First the question's own rows go through layers 0 and 1 over the stored rows, which costs hardly
+// anything. So their attention at layer 1 is known before a single row of a chunk is computed. With
+// the statistics of chunks (engine/context_impact.h) the score is sqrt(question * inside) *
+// outside: how much the question and the row's own chunk read the row, times how much it depended
+// on earlier text. ProphetKV found that the question's attention chooses better than deviations at
+// one layer (arXiv 2602.02579).
 //
-// cascade: probe lets a few through before layer 0; of these the deviation at the check layer,
-// times how much they are read, chooses those that go on. Layer 0 is computed for the few alone.
+// cascade: probe chooses some rows before layer 0. At the check layer those go on whose deviation,
+// times how much they are read, is largest. Layer 0 is computed for the first choice only.
 #include <cmath>
 
 #include "fusion/policy/policy.h"

@@ -1,13 +1,13 @@
 // question: deviation weighted by the question's attention.
 //
-// A row may deviate much and matter little: what the answer reads of the cache is what the question
+// A row may deviate much and matter little: the answer depends on the rows that the question
 // attends to. The score is the row's deviation times the attention probability that the question's
 // rows put on it at the check layer, where keys are still fresh (the idea of ProphetKV and of
 // CacheClip, with the model's own question instead of a second model).
 //
-// Weighed, distance (not its square) counts as much as the row is read: by the question, and by the
-// rows of its own chunk, which hand on what they took (engine/context_impact.h): the geometric mean
-// of both.
+// If weighed, the distance (not its square) is multiplied by the geometric mean of two attentions
+// to the row: the question's, and that of the rows of its own chunk, through which its error
+// spreads (engine/context_impact.h).
 #include <cmath>
 
 #include "fusion/policy/policy.h"

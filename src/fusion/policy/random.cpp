@@ -1,7 +1,7 @@
-// random: any rows; what a rule must beat to be worth its measurement.
+// random: any rows. A policy must be better than this to be worth its measurement.
 //
-// A row's score depends on the seed and its place in the prompt only, so that the choice is the
-// same on every machine, and a smaller budget chooses a part of what a larger one does.
+// A row's score depends only on the seed and its position in the prompt. So the choice is the same
+// on every machine, and a smaller budget chooses a part of what a larger one does.
 #include "fusion/policy/policy.h"
 
 namespace blend {

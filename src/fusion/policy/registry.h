@@ -17,12 +17,13 @@
 
 namespace blend {
 
-// What a policy wants to know at a check layer. One that wants nothing may choose before layer 0,
-// so that the rows it leaves out are never computed at all.
+// The measurements that a policy needs. One that needs none may choose before layer 0, so that rows
+// that it leaves out are never computed.
 struct Needs {
   bool deviation = false;
   bool question_attention = false;  // at each check layer
-  // The question's attention over the stored rows, before layer 0; a choice there is the first.
+  // The question's attention over the stored rows, before layer 0; the first choice is then made
+  // there.
   Asks asks = Asks::nothing;
 
   constexpr bool probe() const { return asks != Asks::nothing; }
@@ -30,9 +31,9 @@ struct Needs {
   bool operator==(const Needs&) const = default;
 };
 
-// RANKS: a policy of its own, which make_MEMBER() of policy.h makes. OTHER: one that chooses no
-// rows or is put together from others. Both: member of Policy, constant, name, needs, traits. Help
-// and messages keep this order.
+// RANKS: a policy of its own, made by make_MEMBER() of policy.h. OTHER: one that chooses no rows,
+// or consists of others. Both: member of Policy, constant, name, needs, traits. Help and messages
+// keep this order.
 // clang-format off
 #define BLEND_POLICIES(RANKS, OTHER)                                                                           \
   OTHER(automatic,      AUTO,           "auto",           kDeviation,          kWeighs | kStandsFor)           \
@@ -81,10 +82,10 @@ inline constexpr Needs kMiddle{.asks = Asks::middle};
 
 // Traits.
 inline constexpr uint32_t kJoins = 1;       // may be a term of a union
-inline constexpr uint32_t kWeighs = 2;      // BLEND_METRIC_*_WEIGHED means something to it
+inline constexpr uint32_t kWeighs = 2;      // BLEND_METRIC_*_WEIGHED applies to it
 inline constexpr uint32_t kCalibrated = 4;  // calibration measures it
 inline constexpr uint32_t kProgram = 8;     // programs can ask for it, the command has no name
-inline constexpr uint32_t kResearch = 16;   // kept to compare the others with
+inline constexpr uint32_t kResearch = 16;   // kept for comparison with the others
 inline constexpr uint32_t kStandsFor = 32;  // another policy, until the fuse is resolved
 
 #define BLEND_RANKS(member, code, name, needs, traits) \
@@ -109,7 +110,7 @@ using policy_table::kPolicies;
 inline constexpr uint32_t kLastPolicy = policy_table::last_code();
 static_assert(kLastPolicy + 1 == std::size(kPolicies));
 
-// Null for a code that is none.
+// Null if no policy has this code.
 constexpr const PolicyEntry* find_policy(uint32_t code) {
   for (const PolicyEntry& e : kPolicies) {
     if (e.code() == code) return &e;

@@ -1,11 +1,12 @@
 // union: several policies, each with its share of one budget.
 //
-// Terms choose in the order they were given. A row that an earlier term took is no longer a
-// candidate, so the later one goes further down its own list: the budget is met exactly, and every
-// row was wanted by the term that paid for it.
+// Terms choose in the order in which they were given. A row that an earlier term took is no longer
+// a candidate, so a later term goes further down its own list. So the budget is met exactly, and
+// every row was chosen by the term from whose share it is.
 //
-// With a term that probes all choose before layer 0, and where one of them measures (cascade) again
-// at the check layer, among the rows that were let through: the others by the scores of before.
+// With a term that probes, all terms choose before layer 0. If one of them measures (cascade), all
+// choose again at the check layer, among the rows that are left; the others by their earlier
+// scores.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -50,7 +51,7 @@ class Union final : public SelectionPolicy {
   }
 
  private:
-  // Where the running sum of the shares stands decides, so that the parts always make the whole.
+  // Rounds the running sum of the shares, so that the parts always add up to the budget.
   std::vector<size_t> split(size_t budget) const {
     double total = 0;
     for (const UnionTerm& term : terms_) total += term.share;
