@@ -238,9 +238,9 @@ Result<std::vector<size_t>> cuts_of(std::string_view text, std::string_view sepa
 Result<std::vector<size_t>> cuts_from_right(std::string_view text, std::string_view separator,
                                             int64_t most, Meter& meter) {
   BLEND_RETURN_IF_ERROR(meter.take(text.size() + separator.size()));
-  const std::string turned(text.rbegin(), text.rend());
-  const std::string turned_separator(separator.rbegin(), separator.rend());
-  BLEND_ASSIGN(std::vector<size_t> out, cuts_of(turned, turned_separator, most, meter));
+  const std::string reversed(text.rbegin(), text.rend());
+  const std::string reversed_separator(separator.rbegin(), separator.rend());
+  BLEND_ASSIGN(std::vector<size_t> out, cuts_of(reversed, reversed_separator, most, meter));
   for (size_t& cut : out) cut = text.size() - cut - separator.size();
   std::reverse(out.begin(), out.end());
   return out;

@@ -46,7 +46,7 @@ static blend_chat_message message(const char* role, const char* content) {
   return m;
 }
 
-/* Of the segments, which are those of `texts`: the same logits by blend_fuse. */
+/* `segments` are those of `texts`, and blend_fuse gives the same logits for them. */
 static void check_same(const world* w, const blend_chat* texts, const blend_segment* segments,
                        size_t n, const blend_text_options* o) {
   const blend_segment* ours = NULL;
@@ -385,7 +385,8 @@ void texts_arguments(const fixture* f) {
 #undef FUSE
 }
 
-/* What users do: no document at all, bytes that are no UTF-8, too many documents, no options. */
+/* Inputs as users give them: no document, bytes that are not UTF-8, too many documents, no options.
+ */
 void texts_of_users(const fixture* f) {
   static const char* many[2000];
   world w;

@@ -78,7 +78,7 @@ class StoreIo : public testing::TestWithParam<IoFault> {
       EXPECT_TRUE(status.is_ok()) << "call " << n << ", tried again: " << status.message();
       ASSERT_LT(n, 500u);
     }
-    // Of the calls interrupted by a signal only LMDB's own may fail.
+    // If calls are interrupted by a signal, only LMDB's own may fail.
     if (GetParam() != IoFault::interrupt) {
       EXPECT_GE(n_failures, 2);
     }

@@ -330,7 +330,7 @@ TEST(ChatBounds, ACancelIsSeenInTheMidstOfALongText) {
   }
 }
 
-// What is rendered is tokenized, which takes many times its bytes.
+// The rendered text is tokenized, which takes many times its bytes, so it has a bound of its own.
 TEST(ChatBounds, ATextThatOutgrowsWhatIsGivenIsRefused) {
   auto text = render("{{ ('x' * 1000) * 4000 }}");
   ASSERT_FALSE(text.is_ok());

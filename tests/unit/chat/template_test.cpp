@@ -60,7 +60,7 @@ TEST(ChatTemplate, KeepsWhereEveryByteCameFrom) {
   EXPECT_EQ(text->runs(), wanted);
 }
 
-// What the host gives is the host's too where it says how other things are written.
+// A format that comes from the host keeps the host's origin in the formatted text.
 TEST(ChatTemplate, FormatsFromTheHostAreNotTheTemplates) {
   for (const char* const use :
        {"{{ strftime_now(x) }}", "{{ [1, 2] | tojson(separators=(x, ':')) }}",

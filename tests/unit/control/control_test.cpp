@@ -49,7 +49,7 @@ std::unique_ptr<Example> example(uint32_t n_layers, uint64_t layer_bytes, double
 std::unique_ptr<Example> llama_7b() { return example(32, 64u << 20, 3); }
 std::unique_ptr<Example> llama_70b() { return example(80, 16u << 20, 7); }
 
-// As the paper has it a layer takes what it took alone; beside a pass it is reckoned slower.
+// In the paper loading a layer takes as long during a pass as alone; here it is estimated slower.
 constexpr double kAlone = kDisk * kReadsBeside;
 
 TEST(PaperExamples, TimesAreThePapers) {
@@ -63,9 +63,9 @@ TEST(PaperExamples, TimesAreThePapers) {
   EXPECT_NEAR(for_large.storages[0].load_s / 80, 4e-3, 1e-9);
 }
 
-// 7B waits for the disk: it may recompute 16 / 20 of the rows for nothing, of which the controller
-// takes what hides though it may be slower than reckoned. 70B waits for nobody: 4 / 46.7 would
-// hide, less than the 15 % that quality asks for.
+// 7B waits for the disk: recomputing 16 / 20 of the rows would cost no time. The controller takes
+// less, because computing may be slower than estimated. 70B does not wait: only 4 / 46.7 would cost
+// no time, which is less than the 15 % that quality needs.
 TEST(PaperExamples, RatioIsWhatHidesButNeverBelowTheLeast) {
   const auto small = llama_7b(), large = llama_70b();
   const Storage disk[] = {{kAlone, 1e-4}};
@@ -77,8 +77,8 @@ TEST(PaperExamples, RatioIsWhatHidesButNeverBelowTheLeast) {
   EXPECT_EQ(for_large.ratio, kLeast);
 }
 
-// The other question: at 15 %, 70B may live on a storage of 4/7 of the disk's speed, and the disk
-// is one; 7B needs 16/3 of it, so memory, dear as it is.
+// The paper's other question: which storage is fast enough at 15 %? For 70B 4/7 of the disk's speed
+// is enough, so the disk is. 7B needs 16/3 of that speed: only memory is fast enough.
 TEST(PaperExamples, CheapestDeviceThatAddsNoDelay) {
   const std::vector<Storage> storages = {
       {100e9, 4e-3},          // memory

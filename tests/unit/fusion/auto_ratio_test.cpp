@@ -146,7 +146,8 @@ TEST_F(AutoRatioTest, WhatComputingTakesHereAndNowCounts) {
   EXPECT_EQ(choose().n_rows_computed, 0u) << "not where that takes four times as long";
 }
 
-// Fuses that recompute little take longer for a row, which must not make computing all look dear.
+// Fuses that recompute little take longer for each row. That must not make computing everything
+// look slow.
 TEST_F(AutoRatioTest, WhatFewRowsTakeSaysNothingOfComputingAll) {
   set_rate(1e4);
   pace_.add_computed(0.2, 1'000'000, 2'000'000);

@@ -191,7 +191,7 @@ TEST_F(DriftGuard, AddsNothingWhereTheDriftGoesTheOtherWay) {
   EXPECT_EQ(corrector.mean_share(), 0.0);
 }
 
-// Where no row is computed nothing can be judged: the maps are taken at their word.
+// If no row is computed the guard cannot judge the maps, and the whole correction is applied.
 TEST_F(DriftGuard, WithoutAJudgeAllIsTaken) {
   Corrector corrector = make(0, true);
   ASSERT_TRUE(measure(corrector, {0, 1, 2, 3, 4, 5, 6}).is_ok());

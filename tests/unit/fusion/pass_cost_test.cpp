@@ -67,7 +67,7 @@ TEST_F(ExpectedPassTest, RowsAreThoseThatAFuseComputes) {
   }
 }
 
-// None of the candidates, or all of them: then nobody asks.
+// If the budget is none of the candidates, or all of them, the question's attention is not read.
 TEST_F(ExpectedPassTest, NobodyAsksWhatIsSettled) {
   EXPECT_FALSE(asking_matters({}, 32, 32));
   EXPECT_FALSE(asking_matters(Schedule{{0, 0.0}}, 32, 32));

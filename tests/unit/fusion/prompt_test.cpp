@@ -135,7 +135,7 @@ TEST_F(PromptTest, TheFirstChunkIsFoundBehindWhatPrecedesIt) {
   EXPECT_TRUE(prompt->segments[1].exact);
   prompt = build({text(tokens(1, 9)), chunk(tokens(5, 2)), question(tokens(2, 4))});
   ASSERT_TRUE(prompt.is_ok());
-  EXPECT_FALSE(prompt->segments[1].exact) << "behind something else";
+  EXPECT_FALSE(prompt->segments[1].exact) << "after something else";
   EXPECT_EQ(prompt->segments[1].id, plain);
 }
 
@@ -179,7 +179,7 @@ TEST_F(PromptTest, AFirstChunkIsLeftToBeStoredBehindBos) {
   const std::vector<Segment> segments{prefix(bos), chunk(tokens(5, 2)), question(tokens(2, 4))};
   auto prompt = build(segments);
   ASSERT_TRUE(prompt.is_ok());
-  ASSERT_EQ(prompt->later.size(), 3u) << "BOS, the chunk alone, the chunk behind BOS";
+  ASSERT_EQ(prompt->later.size(), 3u) << "BOS, the chunk alone, the chunk after BOS";
   EXPECT_EQ(prompt->later[2].prefix, bos);
   for (LaterChunk& later : prompt->later) {
     ASSERT_TRUE(

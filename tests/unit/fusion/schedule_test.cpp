@@ -10,7 +10,7 @@ TEST(MeanRatio, CountsTheLayersThatEachCheckHoldsFor) {
   EXPECT_DOUBLE_EQ(mean_ratio(Schedule{{1, 0.3}}, 10), 0.3);
   EXPECT_DOUBLE_EQ(mean_ratio(Schedule{{1, 0.5}, {5, 0.1}}, 10), 0.3);
   EXPECT_DOUBLE_EQ(mean_ratio(Schedule{{1, 0.6}, {3, 0.2}}, 10), (2 * 0.6 + 6 * 0.2) / 8);
-  EXPECT_DOUBLE_EQ(mean_ratio(Schedule{{9, 0.6}}, 10), 0.6) << "nothing is behind it";
+  EXPECT_DOUBLE_EQ(mean_ratio(Schedule{{9, 0.6}}, 10), 0.6) << "nothing is after it";
 }
 
 TEST(FallingSchedule, FallsAndHasTheMean) {

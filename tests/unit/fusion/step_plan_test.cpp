@@ -194,7 +194,7 @@ TEST_F(StepPlanTest, EveryCallHasItsTurn) {
   for (uint32_t layer = 2; layer < n_layers_; ++layer) {
     ASSERT_TRUE(take_layer(*plan, layer).is_ok());
   }
-  EXPECT_EQ(plan->rows(), RowList{kRows - 1}) << "behind the last layer";
+  EXPECT_EQ(plan->rows(), RowList{kRows - 1}) << "after the last layer";
   refused(plan->fetch(n_layers_, target()), "blend_layerwise_close");
   refused(plan->restart(), "create another layerwise fuse");
 }

@@ -388,7 +388,8 @@ TEST(StoreDamage, KeysOutOfOrderBetweenPagesAreRefused) {
   EXPECT_GT(n_changed, 0u);
 }
 
-// LMDB begins its list of free pages after the last transaction that it has read: 0 is none.
+// LMDB reads its list of free pages from after the last transaction that it has read; 0 means that
+// it has read none of it.
 TEST(StoreDamage, PagesFreedByNoTransactionAreRefused) {
   Sample sample;
   { EXPECT_OK(open_store(sample.dir.path())->remove(sample.records[0]->meta.id)); }

@@ -222,7 +222,8 @@ TEST(RemoteChaos, ACluster) {
           if (node->command({"ROLE"}).compare(0, 5, "slave") != 0) continue;
           if (node->command({"CLUSTER", "FAILOVER"}) != "OK") continue;
           read_all();
-          // Whoever moves slots next must not give one to a master that is about to be none.
+          // Wait until it is a master, so that slots are not moved to one that stops being a
+          // master.
           for (int i = 0; i < 100 && node->command({"ROLE"}).compare(0, 6, "master") != 0; ++i) {
             std::this_thread::sleep_for(50ms);
           }

@@ -162,7 +162,7 @@ TEST(RemoteHostile, RepliesOfEveryKindEndEveryCall) {
   }
 }
 
-// Pushed messages are nobody's reply, and one after the other without end they are none either.
+// Pushed messages are not replies, and an endless series of them must not keep a call waiting.
 // Hangs if broken.
 TEST(RemoteHostile, EndlessPushesEndWithTheDeadline) {
   std::string pushes;
@@ -403,7 +403,7 @@ TEST(RemoteHostile, AScanWithoutEndEnds) {
     Engine e(options_of(at(server.port()), 5000));
     uint64_t n_keys = 0;
     const Status told = e.engine->scan("blend:", [&](std::string_view) {
-      // Who asks may stop it.
+      // The callback may stop the scan.
       return ++n_keys < 3000 ? Status::ok() : Status{BLEND_E_FULL, "enough"};
     });
     EXPECT_CODE(same ? BLEND_E_CORRUPT : BLEND_E_FULL, told);

@@ -31,7 +31,7 @@ int asked_for(const char* name, int usual) {
   return asked == nullptr ? usual : std::atoi(asked);
 }
 
-// Of the process itself: without the pages of mapped files.
+// The process's own memory, without the pages of mapped files.
 uint64_t own_bytes() {
   std::ifstream in("/proc/self/status");
   for (std::string line; std::getline(in, line);) {
@@ -87,10 +87,10 @@ Account live(uint32_t host, const std::string& url, double seconds) {
     } else {
       note(status);
     }
-    // What came has been kept, and is forgotten, or the disk would answer from now on.
+    // Downloaded chunks were kept on disk. Remove the chunk, or the disk would answer from now on.
     if (const Status flushed = store->flush(); !flushed.is_ok()) note(flushed);
     (void)store->remove(chunk.meta.id);
-    // Now and then one goes from the cluster, whoever is reading it.
+    // Now and then a chunk is removed from the cluster while others read it.
     if (random() % 64 == 0) (void)store->remote()->remove(chunk.meta.id);
     if (account.early_bytes == 0 && Clock::now() - begin > all / 4) {
       account.early_bytes = own_bytes();
@@ -154,7 +154,7 @@ TEST(RemoteHosts, SixteenProcessesAndOneCluster) {
   }
   const auto mib = [](uint64_t bytes) { return static_cast<unsigned long long>(bytes / kMib); };
   std::printf(
-      // A hit is a manifest found; the rows behind it may be gone, a miss to who reads them.
+      // A hit is a manifest that was found. Its rows may be gone, which is a miss for their reader.
       "%u hosts, %g s: %llu chunks read, %llu manifests found, %llu missed, %llu wrong, "
       "%llu errors; %llu MiB read, %llu written; memory of all %llu MiB after a quarter of the "
       "time, %llu at the end\n",

@@ -110,7 +110,7 @@ TEST(RemoteMeanwhile, APasswordThatChangesIsAMissUntilItIsBack) {
   EXPECT_TRUE(take(b->stat()).remote.reachable);
 }
 
-// Its description was read from one server, its layers are asked of one that was started anew.
+// The description was read from one server. That server was restarted before the layers are read.
 TEST(RemoteMeanwhile, AServerWithOtherDataIsAMiss) {
   SKIP_WITHOUT_REDIS();
   RedisServer server;

@@ -74,7 +74,7 @@ TEST(Resp, ReadsRepliesHoweverTheyAreCut) {
     EXPECT_EQ(Reply::Type::null, take(reader.read({})).type);
     EXPECT_EQ(1, take(reader.read({})).integer);
     EXPECT_EQ(2u, take(reader.read({})).list.size());
-    // What was pushed in between is nobody's reply.
+    // Messages pushed in between are not taken for a reply.
     EXPECT_EQ("behind", take(reader.read({})).text);
     EXPECT_CODE(BLEND_E_IO, reader.read({}).status());
   }

@@ -19,7 +19,7 @@
 namespace blend::test {
 namespace {
 
-// Made anew each time, so that the test itself does not keep them. The password is longer than a
+// Made again each time, so that the test itself does not keep them. The password is longer than a
 // register, which the loader of a program puts on the stack where a function is called first.
 constexpr size_t kMostBytes = 100;
 size_t bytes_of(char which) { return which == 's' ? 32 : kMostBytes; }

@@ -137,7 +137,8 @@ TEST(RemoteStore, StagedLayersAreRead) {
   EXPECT_OK(compare_staged(*source, *record, 3));
 }
 
-// What a chunk is called lies in its description there, and goes where it goes; sealed with it.
+// A chunk's label is part of its description on the server: it moves with the chunk, and is
+// encrypted with it.
 TEST(RemoteStore, LabelsTravelWithTheirChunks) {
   SKIP_WITHOUT_REDIS();
   const auto label_at = [](Host& host, const Sha256& id) {
@@ -169,7 +170,7 @@ TEST(RemoteStore, LabelsTravelWithTheirChunks) {
     EXPECT_EQ(1u, a.stat().written);
     EXPECT_EQ("secret-two.pdf#1|lang=en", label_at(c, record->meta.id));
     EXPECT_OK(compare(*c.store, *record));
-    // Who has no name for it leaves that of the others.
+    // A host that gives no label leaves the label of the others.
     const auto plain = make_record(1, kShape);
     Host d(remote), e(remote);
     put_and_flush(d, *plain);
@@ -266,7 +267,7 @@ TEST(RemoteStore, DamageThereIsAMissAndHealsWithTheNextPut) {
       const Status read = compare(*b.store, *record);
       EXPECT_TRUE(read.code() == BLEND_E_NOT_FOUND || read.code() == BLEND_E_CORRUPT)
           << read.message();
-      // Who missed it computes and puts it, and it is whole again.
+      // The host that missed it computes and puts it, and it is complete again.
       std::this_thread::sleep_for(50ms);
       put_and_flush(b, *record);
       Host c(remote);

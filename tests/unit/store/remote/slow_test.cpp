@@ -103,7 +103,8 @@ TEST(RemoteSlow, AFuseAsksForAllItsChunksInOneRoundTrip) {
   EXPECT_EQ(0u, host.stat().late);
 }
 
-// Of each snapshot the time is one, whatever the number of chunks; some come within it.
+// All look-ups of a snapshot share one time limit, whatever their number; some are answered within
+// it.
 TEST(RemoteSlow, TheLookUpsOfAFuseHaveOneTimeTogether) {
   SlowRedis server;
   const auto all = some_records(0);
@@ -156,7 +157,7 @@ TEST(RemoteSlow, WhoAnswersNothingInTimeIsLeftAloneAndThatIsTold) {
   EXPECT_EQ(before, server.n_commands()) << "the next fuse does not wait for it";
 }
 
-// What is put goes up all the same: nobody waits for that.
+// Put chunks are uploaded nevertheless: no call waits for that.
 TEST(RemoteSlow, WhatIsPutGoesUpWhileFusesLeaveItAlone) {
   SlowRedis server;
   RemoteOptions remote = remote_of(server);
@@ -210,7 +211,7 @@ TEST(RemoteSealed, WhatIsBroughtBackIsRightAndMayBeOldAndAnotherSpaceEndsIt) {
   }
   server.set_values(old);
   EXPECT_OK(compare(*Host(remote).store, *record));  // removed, and there again
-  // Under a name of another space it is no value, whatever the server calls it.
+  // A value under the name of another space is refused, whatever key the server returns it for.
   RemoteOptions next = remote;
   next.space = "blend-2";
   SlowRedis::Values renamed;
