@@ -20,6 +20,7 @@ namespace blend {
 // Part of a backend (backend.h): its rules of order, visibility and threads hold here as well.
 class FusionOps {
  public:
+  virtual ~FusionOps() = default;
   // ---- Stored rows
   // Decodes stored rows, adds `correction` (may be null) to them, rotates K to its slot,
   // scatters both. Rows with skip[slot] != 0 are left alone; skip: host [capacity] or null.
@@ -72,9 +73,6 @@ class FusionOps {
   virtual Status attention_tempered(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
                                     Tensor q, const uint32_t* pos, const Tempering& tempering,
                                     Tensor out, float* mass) = 0;
-
- protected:
-  ~FusionOps() = default;
 };
 
 }  // namespace blend

@@ -32,6 +32,7 @@ struct HostKv {
 // Part of a backend (backend.h): its rules of order and threads hold here as well.
 class HostOps {
  public:
+  virtual ~HostOps() = default;
   // Rows of `src` as the model computes them: kv[i] = K | V of row i, K rotated back from pos[i] if
   // it is rotated; pos: host [kv.rows]. NUMERIC names the first row that is not finite.
   virtual Status read(const HostKv& src, const RopeTable& rope, const uint32_t* pos, Tensor kv) = 0;
@@ -39,9 +40,6 @@ class HostOps {
   // value is not finite in its dtype. Done when it returns.
   virtual Status scatter(const HostKv& dst, const RopeTable& rope, std::span<const StoredRun> runs,
                          const uint8_t* skip, const Correction* correction) = 0;
-
- protected:
-  ~HostOps() = default;
 };
 
 }  // namespace blend

@@ -47,6 +47,7 @@ struct RowInto {
 // backend has one stacks the weights of Q, K and V.
 class PackedQkv {
  public:
+  virtual ~PackedQkv() = default;
   // Rows [first, first + rows) of a stacked matrix, in its memory, which both keep.
   virtual Result<std::unique_ptr<Weight>> part_of(const Weight& matrix, int64_t first,
                                                   int64_t rows) = 0;
@@ -58,9 +59,6 @@ class PackedQkv {
   // go nowhere, and their Q may be anything.
   virtual Status project_each(const QkvWeights& weights, uint32_t layer, Tensor x,
                               std::span<const RowInto> rows, Tensor q, Tensor scratch) = 0;
-
- protected:
-  ~PackedQkv() = default;
 };
 
 }  // namespace blend

@@ -30,14 +30,12 @@ class RecordedStep {
 // Part of a backend, and thread-safe as it is.
 class RecordOps {
  public:
+  virtual ~RecordOps() = default;
   // Records the operations that `issue` issues for one row, without running them: of host memory
   // they read only &input.token and &input.pos, they wait for no result and make nothing that
   // outlives them. Null: not possible here; nothing has happened.
   virtual std::unique_ptr<RecordedStep> record(const StepInput& input,
                                                const std::function<Status()>& issue) = 0;
-
- protected:
-  ~RecordOps() = default;
 };
 
 }  // namespace blend

@@ -3,6 +3,7 @@
 
 #include "backend/host_ops.h"
 #include "blend/step.h"
+#include "model/config.h"
 
 namespace blend::capi {
 

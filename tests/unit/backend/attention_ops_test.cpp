@@ -255,9 +255,9 @@ TEST_P(BackendOps, RopeCacheAttention) {
       std::vector<double> want_share;
       const auto want_tempered = ref.attend_tempered(rotated, pos, how, want_share);
       std::vector<float> share(pos.size());
-      ASSERT_TRUE(backend_
-                      ->attention_tempered(**cache, layer, ref.rule, tq.tensor, pos.data(), how,
-                                           out.tensor, round % 2 == 0 ? share.data() : nullptr)
+      ASSERT_TRUE(backend_->fusion()
+                      .attention_tempered(**cache, layer, ref.rule, tq.tensor, pos.data(), how,
+                                          out.tensor, round % 2 == 0 ? share.data() : nullptr)
                       .is_ok());
       ASSERT_NO_FATAL_FAILURE(expect_near(host(out.tensor), want_tempered));
       if (round % 2 == 0) {

@@ -183,7 +183,7 @@ TEST_P(BackendOps, TakesMatricesInTheFormsOfItsTraits) {
   EXPECT_EQ(traits.takes(WeightForm::int8), traits.int8_weights);
   for (const WeightForm form : {WeightForm::packed, WeightForm::mapped, WeightForm::int8}) {
     if (!traits.takes(form)) continue;
-    const auto weight = backend_->load_matrix({&part, 1}, form);
+    auto weight = backend_->load_matrix({&part, 1}, form);
     ASSERT_TRUE(weight.is_ok()) << weight.status().message();
     EXPECT_EQ((*weight)->bytes() == 0, form == WeightForm::mapped);
     const Owned tx = make_tensor(x, kRows, kIn), y = make_empty(kRows, kOut);

@@ -212,10 +212,10 @@ TEST_P(BackendQkv, RowsThatEachHaveACacheAreThoseOfOne) {
     };
     std::unique_ptr<DeviceBuffer> memory, memory_each;
     const Tensor q = make_q(memory), q_each = make_q(memory_each);
-    ASSERT_TRUE(backend_
-                    ->project_qkv(weights, x.tensor,
-                                  {one_cache->get(), 1, q_rope->get(), k_rope->get(), pos.data(), q,
-                                   kv.tensor, scratch.tensor})
+    ASSERT_TRUE(backend_->packed_qkv()
+                    ->project(weights, x.tensor,
+                              {one_cache->get(), 1, q_rope->get(), k_rope->get(), pos.data(), q,
+                               kv.tensor, scratch.tensor})
                     .is_ok());
 
     std::vector<std::unique_ptr<KvCache>> caches;

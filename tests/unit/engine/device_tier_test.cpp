@@ -166,8 +166,7 @@ TEST_F(DeviceTierTest, ALoaderKeepsWhatItReadsAndReadsNotWhatIsKept) {
   const Stopwatch clock;
   Numbers source(shape());
   for (const bool again : {false, true}) {
-    auto loader =
-        LayerLoader::start(*backend_->device_memory(), {{&source, 0}}, kLayers, 1, clock, &tier);
+    auto loader = LayerLoader::start(*backend_, {{&source, 0}}, kLayers, 1, clock, &tier);
     ASSERT_TRUE(loader.is_ok()) << loader.status().message();
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
       const auto staged = loader.value()->acquire(layer);
@@ -189,10 +188,19 @@ TEST_F(DeviceTierTest, ALoaderKeepsWhatItReadsAndReadsNotWhatIsKept) {
   }
 }
 
-TEST_F(DeviceTierTest, ABackendOfTheHostsMemoryKeepsNothing) {
-  auto cpu = make_cpu_backend(*pool_);
-  ASSERT_TRUE(cpu.is_ok());
-  DeviceTier tier(*cpu.value(), 1 << 20);
+// A device whose memory others have used up.
+class FullMemory final : public DeviceMemory {
+ public:
+  Result<std::unique_ptr<DeviceBuffer>> keep(size_t /*bytes*/,
+                                             std::span<const KeptPart> /*parts*/) override {
+    return Status::out_of_memory();
+  }
+  Status check_capacity(uint64_t /*n_elements*/) override { return Status::out_of_memory(); }
+};
+
+TEST_F(DeviceTierTest, AChunkThatFindsNoMemoryLeaves) {
+  FullMemory full;
+  DeviceTier tier(full, 1 << 20);
   EXPECT_EQ(fill(tier, key(1), 1), nullptr);
   EXPECT_EQ(tier.bytes(), 0u);
 }
