@@ -22,6 +22,7 @@
 #include "CLI/CLI.hpp"
 #include "bench/json_file.h"
 #include "bench/measure.h"
+#include "store/store.h"
 #include "support/temp_dir.h"
 
 namespace {

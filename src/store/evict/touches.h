@@ -3,11 +3,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/guarded.h"
 #include "base/hash.h"
 #include "store/evict/use_record.h"
 
@@ -27,7 +27,7 @@ class Touches {
 
   // True once for each batch, when it is due: the caller then has it written.
   bool add(const Sha256& id, uint64_t stamp_us) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Touch& touch = touches_[id];
     touch.stamp_us = stamp_us;
     ++touch.hits;
@@ -38,12 +38,12 @@ class Touches {
   }
   // The batch that was due could not be written: the next add() returns true again.
   void still_due() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     due_ = false;
   }
   // Zeros: no hit since the last batch.
   Touch find(const Sha256& id) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = touches_.find(id);
     if (found == touches_.end()) return {};
     // A stamp from a clock that was ahead is corrected in place, or the hit would always be new.
@@ -52,21 +52,22 @@ class Touches {
     return touch;
   }
   void forget(const Sha256& id) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     touches_.erase(id);
   }
   Map take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     due_ = false;
     written_ = std::chrono::steady_clock::now();
     return std::exchange(touches_, {});
   }
 
  private:
-  mutable std::mutex mutex_;
-  mutable Map touches_;
-  bool due_ = false;  // add() has returned true
-  std::chrono::steady_clock::time_point written_ = std::chrono::steady_clock::now();
+  mutable Mutex mutex_;
+  mutable Map touches_ BLEND_GUARDED_BY(mutex_);
+  bool due_ BLEND_GUARDED_BY(mutex_) = false;  // add() has returned true
+  std::chrono::steady_clock::time_point written_ BLEND_GUARDED_BY(mutex_) =
+      std::chrono::steady_clock::now();
 };
 
 }  // namespace blend

@@ -178,7 +178,7 @@ Status LmdbEnv::check_pages() {
 }
 
 Status LmdbEnv::open_use_tables(bool create) {
-  const std::lock_guard lock(use_tables_mutex_);
+  const MutexLock lock(use_tables_mutex_);
   if (has_texts_ || (has_use_tables_ && !create)) return Status::ok();
   Databases found;
   BLEND_ASSIGN(const bool there, blend::open_use_tables(env_, create && writable_, &found));
@@ -276,7 +276,7 @@ Result<Txn> LmdbEnv::begin(unsigned flags) {
   bool cleared = false;
   for (;;) {
     {
-      const std::lock_guard lock(gate_mutex_);
+      const MutexLock lock(gate_mutex_);
       if (active_ == 0 && wanted_map_ > map_bytes_) apply_wanted_map();
       ++active_;  // before beginning: the map must stay from here on
     }
@@ -293,8 +293,9 @@ Result<Txn> LmdbEnv::begin(unsigned flags) {
     if (rc != MDB_MAP_RESIZED) return lmdb_error(rc, "store '" + path_ + "'");
     // Another process has enlarged the file past our map. New transactions wait here too, so the
     // active ones come to an end.
-    std::unique_lock lock(gate_mutex_);
-    if (!gate_.wait_until(lock, deadline, [&] { return active_ == 0; })) {
+    MutexLock lock(gate_mutex_);
+    if (!gate_.wait_until(lock, deadline,
+                          [&]() BLEND_REQUIRES(gate_mutex_) { return active_ == 0; })) {
       return make_error(BLEND_E_IO,
                         "another process enlarged store '%s', and snapshots held open in this "
                         "process keep it from following: close them and try again",
@@ -310,21 +311,23 @@ Result<Txn> LmdbEnv::begin(unsigned flags) {
 }
 
 void LmdbEnv::leave() {
-  const std::lock_guard lock(gate_mutex_);
+  const MutexLock lock(gate_mutex_);
   --active_;
   gate_.notify_all();
 }
 
 void LmdbEnv::want_map(uint64_t bytes) {
-  const std::lock_guard lock(gate_mutex_);
+  const MutexLock lock(gate_mutex_);
   wanted_map_ = std::max(wanted_map_, round_up(bytes, 1u << 20));
   if (active_ == 0 && wanted_map_ > map_bytes_) apply_wanted_map();
 }
 
 bool LmdbEnv::grow_map() {
-  std::unique_lock lock(gate_mutex_);
+  MutexLock lock(gate_mutex_);
   if (wanted_map_ <= map_bytes_) return false;
-  if (!gate_.wait_for(lock, kMapPatience, [&] { return active_ == 0; })) return false;
+  if (!gate_.wait_for(lock, kMapPatience,
+                      [&]() BLEND_REQUIRES(gate_mutex_) { return active_ == 0; }))
+    return false;
   if (wanted_map_ > map_bytes_) apply_wanted_map();
   return wanted_map_ <= map_bytes_;
 }

@@ -9,13 +9,12 @@
 #include <sys/types.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/guarded.h"
 #include "base/process.h"
 #include "base/status.h"
 #include "store/lmdb/databases.h"
@@ -85,8 +84,9 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
  private:
   friend class Txn;
   LmdbEnv() = default;
+  // Not analysed: nobody else has the environment yet.
   Status open(const std::string& path, bool create, bool read_only, uint64_t map_bytes,
-              uint32_t page_size);
+              uint32_t page_size) BLEND_NO_THREAD_SAFETY_ANALYSIS;
   static Result<std::shared_ptr<LmdbEnv>> acquire_once(const std::string& path,
                                                        const StoreModes* create, bool read_only,
                                                        uint64_t map_bytes);
@@ -97,7 +97,8 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   bool has_readers_table() const;
   Result<Txn> begin(unsigned flags);
   void leave();
-  void apply_wanted_map();  // gate_mutex_ held, active_ == 0
+  // active_ is 0.
+  void apply_wanted_map() BLEND_REQUIRES(gate_mutex_);
 
   MDB_env* env_ = nullptr;
   const ProcessMark process_;
@@ -109,13 +110,13 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   std::atomic<bool> has_use_tables_{false};
   std::atomic<bool> has_texts_{false};
   std::atomic<Placing> placing_{Placing::off};
-  std::mutex use_tables_mutex_;  // guards opening them
+  Mutex use_tables_mutex_;  // held to open them
 
-  std::mutex gate_mutex_;
-  std::condition_variable gate_;
-  uint64_t active_ = 0;      // transactions begun or being begun; gate_mutex_
-  uint64_t map_bytes_ = 0;   // gate_mutex_
-  uint64_t wanted_map_ = 0;  // gate_mutex_
+  Mutex gate_mutex_;
+  CondVar gate_;
+  uint64_t active_ BLEND_GUARDED_BY(gate_mutex_) = 0;  // transactions begun or being begun
+  uint64_t map_bytes_ BLEND_GUARDED_BY(gate_mutex_) = 0;
+  uint64_t wanted_map_ BLEND_GUARDED_BY(gate_mutex_) = 0;
 };
 
 }  // namespace blend

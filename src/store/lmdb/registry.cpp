@@ -18,7 +18,7 @@ EnvRegistry& EnvRegistry::of_this_process() {
 
 Result<std::shared_ptr<LmdbEnv>> EnvRegistry::find_or_open(const FileIdentity& file,
                                                            const Open& open) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     const auto found = open_.find(file);
     if (found == open_.end()) break;
@@ -39,7 +39,7 @@ Result<std::shared_ptr<LmdbEnv>> EnvRegistry::find_or_open(const FileIdentity& f
 
 void EnvRegistry::close(LmdbEnv* env, const FileIdentity& file) {
   if (env->forked()) return;  // leaked: closing would corrupt the parent's locks
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   delete env;
   open_.erase(file);
   changed_.notify_all();
@@ -48,7 +48,7 @@ void EnvRegistry::close(LmdbEnv* env, const FileIdentity& file) {
 Result<std::shared_ptr<void>> EnvRegistry::reserve(const FileIdentity& file,
                                                    const std::string& path) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!open_.try_emplace(file).second) {
       return make_error(BLEND_E_BUSY, "store '%s' is open in this process: close it first",
                         path.c_str());
@@ -56,7 +56,7 @@ Result<std::shared_ptr<void>> EnvRegistry::reserve(const FileIdentity& file,
   }
   // Without the lock, as above.
   return std::shared_ptr<void>(this, [this, file](void*) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     open_.erase(file);
     changed_.notify_all();
   });

@@ -8,15 +8,14 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "base/guarded.h"
 #include "base/process.h"
 #include "base/status.h"
 
@@ -47,10 +46,10 @@ class EnvRegistry {
   void close(LmdbEnv* env, const FileIdentity& file);
 
   const ProcessMark process_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  CondVar changed_;
   // An expired entry is an environment that is being closed or is about to be handed out.
-  std::map<FileIdentity, std::weak_ptr<LmdbEnv>> open_;  // mutex_
+  std::map<FileIdentity, std::weak_ptr<LmdbEnv>> open_ BLEND_GUARDED_BY(mutex_);
 };
 
 }  // namespace blend

@@ -27,14 +27,14 @@ bool RamTier::put_foreign(const Key& key, const ChunkShape& shape, uint32_t laye
 }
 
 bool RamTier::complete(const Key& key) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = entries_.find(key.id);
   return found != entries_.end() && found->second.version == key.version &&
          found->second.n_present == found->second.layers.size();
 }
 
 RamTier::Layer RamTier::find(const Key& key, uint32_t layer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = entries_.find(key.id);
   if (found == entries_.end()) return nullptr;
   if (found->second.version != key.version) {
@@ -47,7 +47,7 @@ RamTier::Layer RamTier::find(const Key& key, uint32_t layer) {
 }
 
 bool RamTier::put(const Key& key, const ChunkShape& shape, uint32_t layer, Layer bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = entries_.find(key.id);
   if (found != entries_.end() && found->second.version != key.version) {
     erase(found);
@@ -79,18 +79,18 @@ bool RamTier::put(const Key& key, const ChunkShape& shape, uint32_t layer, Layer
 }
 
 void RamTier::drop(const Sha256& id) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto found = entries_.find(id); found != entries_.end()) erase(found);
 }
 
 void RamTier::want(std::span<const Sha256> ids) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   wanted_.clear();
   for (const Sha256& id : ids) wanted_.emplace(id, wanted_.size());
 }
 
 RamTier::Stat RamTier::stat() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {bytes_, entries_.size()};
 }
 

@@ -12,11 +12,11 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "base/guarded.h"
 #include "base/hash.h"
 #include "store/chunk/chunk.h"
 #include "store/ram/host_memory.h"
@@ -74,18 +74,18 @@ class RamTier {
   };
   using Entries = std::unordered_map<Sha256, Entry, Sha256Hash>;
 
-  // mutex_ held
-  void erase(Entries::iterator entry);
-  bool make_room(uint64_t bytes, const Sha256& newcomer);
-  uint64_t rank(const Sha256& id) const;  // in the hint; the largest number: not in it
+  void erase(Entries::iterator entry) BLEND_REQUIRES(mutex_);
+  bool make_room(uint64_t bytes, const Sha256& newcomer) BLEND_REQUIRES(mutex_);
+  // In the hint; the largest number: not in it.
+  uint64_t rank(const Sha256& id) const BLEND_REQUIRES(mutex_);
 
   const uint64_t budget_;
   const HostMemory memory_;
-  mutable std::mutex mutex_;
-  Entries entries_;
-  std::list<Sha256> order_;  // oldest first
-  std::unordered_map<Sha256, uint64_t, Sha256Hash> wanted_;
-  uint64_t bytes_ = 0;
+  mutable Mutex mutex_;
+  Entries entries_ BLEND_GUARDED_BY(mutex_);
+  std::list<Sha256> order_ BLEND_GUARDED_BY(mutex_);  // oldest first
+  std::unordered_map<Sha256, uint64_t, Sha256Hash> wanted_ BLEND_GUARDED_BY(mutex_);
+  uint64_t bytes_ BLEND_GUARDED_BY(mutex_) = 0;
 };
 
 // `disk`, with the layers that the tier has taken from there; layers read from the disk are kept.

@@ -2,12 +2,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <system_error>
 #include <thread>
 
+#include "base/guarded.h"
 #include "base/start_thread.h"
 #include "store/read/page_reader.h"
 
@@ -28,7 +27,7 @@ class ThreadReader final : public PageReader {
 
   ~ThreadReader() override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stop_ = true;
     }
     work_.notify_all();
@@ -42,7 +41,7 @@ class ThreadReader final : public PageReader {
 
   void start(ReadBatch& batch, std::span<const ReadBatch::Read> reads) override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       batch.begin(reads);
       for (ReadBatch::Slot& slot : batch.slots_) queue_.push_back(&slot);
     }
@@ -50,8 +49,8 @@ class ThreadReader final : public PageReader {
   }
 
   Status wait(ReadBatch& batch) override {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return batch.pending_ == 0; });
+    MutexLock lock(mutex_);
+    done_.wait(lock, [&]() BLEND_REQUIRES(mutex_) { return batch.pending_ == 0; });
     return batch.status();
   }
 
@@ -61,15 +60,17 @@ class ThreadReader final : public PageReader {
   explicit ThreadReader(int fd) : fd_(fd) {}
 
   void run() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (;;) {
-      work_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+      work_.wait(lock, [&]() BLEND_REQUIRES(mutex_) { return stop_ || !queue_.empty(); });
       if (queue_.empty()) return;
       ReadBatch::Slot* slot = queue_.front();
       queue_.pop_front();
-      lock.unlock();
-      const int error = read(slot->read);
-      lock.lock();
+      int error = 0;
+      {
+        const MutexUnlock unlock(mutex_);
+        error = read(slot->read);
+      }
       slot->batch->end_one(error);
       done_.notify_all();
     }
@@ -84,11 +85,11 @@ class ThreadReader final : public PageReader {
   }
 
   const int fd_;
-  std::mutex mutex_;
-  std::condition_variable work_;  // queued, or the end
-  std::condition_variable done_;
-  std::deque<ReadBatch::Slot*> queue_;
-  bool stop_ = false;
+  Mutex mutex_;
+  CondVar work_;  // queued, or the end
+  CondVar done_;
+  std::deque<ReadBatch::Slot*> queue_ BLEND_GUARDED_BY(mutex_);
+  bool stop_ BLEND_GUARDED_BY(mutex_) = false;
   std::thread threads_[kThreads];
 };
 

@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 
+#include "base/guarded.h"
 #include "store/read/page_reader.h"
 
 namespace blend {
@@ -32,7 +31,7 @@ class UringReader final : public PageReader {
   ReadMode mode() const override { return ReadMode::uring; }
 
   void start(ReadBatch& batch, std::span<const ReadBatch::Read> reads) override {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     batch.begin(reads);
     for (ReadBatch::Slot& slot : batch.slots_) {
       // No more than the rings hold.
@@ -46,7 +45,7 @@ class UringReader final : public PageReader {
   }
 
   Status wait(ReadBatch& batch) override {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (batch.pending_ > 0) {
       submit(lock);
       reap(lock);
@@ -59,7 +58,7 @@ class UringReader final : public PageReader {
 
   explicit UringReader(int fd) : fd_(fd) {}
 
-  void prepare(ReadBatch::Slot& slot) {
+  void prepare(ReadBatch::Slot& slot) BLEND_REQUIRES(mutex_) {
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
     if (sqe == nullptr) {  // cannot happen: there is room for all in flight
       slot.batch->end_one(EBUSY);
@@ -72,7 +71,7 @@ class UringReader final : public PageReader {
     ++unsubmitted_;
   }
 
-  void submit(std::unique_lock<std::mutex>& lock) {
+  void submit(MutexLock& lock) BLEND_REQUIRES(mutex_) {
     while (unsubmitted_ > 0) {
       const int n = io_uring_submit(&ring_);
       if (n > 0) {
@@ -80,9 +79,8 @@ class UringReader final : public PageReader {
       } else if (in_flight_ > unsubmitted_) {
         reap(lock);  // the kernel needs resources that completions will free
       } else {
-        lock.unlock();
+        const MutexUnlock unlock(mutex_);
         std::this_thread::yield();
-        lock.lock();
       }
     }
   }
@@ -90,17 +88,19 @@ class UringReader final : public PageReader {
   // Waits for a completion, or for the thread that already waits for one, without the lock. May
   // return without any, when a signal ends the wait. A read that a signal interrupted, as can
   // happen on a network file system, is prepared again; wait() submits it.
-  void reap(std::unique_lock<std::mutex>& lock) {
+  void reap(MutexLock& lock) BLEND_REQUIRES(mutex_) {
     if (reaping_) {
       reaped_.wait(lock);
       return;
     }
     if (in_flight_ == unsubmitted_) return;
     reaping_ = true;
-    lock.unlock();
     io_uring_cqe* cqe = nullptr;
-    int rc = io_uring_wait_cqe(&ring_, &cqe);
-    lock.lock();
+    int rc = 0;
+    {
+      const MutexUnlock unlock(mutex_);
+      rc = io_uring_wait_cqe(&ring_, &cqe);
+    }
     for (; rc == 0; rc = io_uring_peek_cqe(&ring_, &cqe)) {
       auto* slot = static_cast<ReadBatch::Slot*>(io_uring_cqe_get_data(cqe));
       const int got = cqe->res;
@@ -120,12 +120,13 @@ class UringReader final : public PageReader {
 
   const int fd_;
   bool ready_ = false;
-  std::mutex mutex_;  // the submission side, the counts, and the batches in flight
-  std::condition_variable reaped_;
+  Mutex mutex_;  // the submission side, the counts, and the batches in flight
+  CondVar reaped_;
   io_uring ring_{};
-  unsigned in_flight_ = 0;  // prepared and not yet reaped
-  unsigned unsubmitted_ = 0;
-  bool reaping_ = false;  // a thread waits at the completion side, without the mutex
+  unsigned in_flight_ BLEND_GUARDED_BY(mutex_) = 0;  // prepared and not yet reaped
+  unsigned unsubmitted_ BLEND_GUARDED_BY(mutex_) = 0;
+  // A thread waits at the completion side, without the mutex.
+  bool reaping_ BLEND_GUARDED_BY(mutex_) = false;
 };
 
 Result<std::unique_ptr<PageReader>> make_uring_reader(int direct_fd) {

@@ -15,13 +15,13 @@ std::span<std::byte> Arrival::segment(uint32_t index) {
 void Arrival::arrived(uint32_t index, const std::function<void()>& complete) {
   bool last = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     last = ++n_come_ == here_.size() && why_.is_ok();
   }
   // The bytes of all are in place, though some may be granted a moment later.
   if (last) complete();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     here_[index] = 1;
     ++n_here_;
   }
@@ -30,7 +30,7 @@ void Arrival::arrived(uint32_t index, const std::function<void()>& complete) {
 
 void Arrival::fail(const Status& why) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (why_.is_ok()) why_ = why;
     failed_.store(true);
   }
@@ -43,7 +43,7 @@ Status Arrival::wait(uint64_t offset, uint64_t bytes, std::chrono::milliseconds 
   if (bytes == 0) return Status::ok();
   const auto first = static_cast<uint32_t>(offset / record_.segment_bytes);
   const auto last = static_cast<uint32_t>((offset + bytes - 1) / record_.segment_bytes);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   auto until = std::chrono::steady_clock::now() + patience;
   uint32_t seen = n_here_;
   for (;;) {

@@ -4,13 +4,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/guarded.h"
 #include "store/remote/record.h"
 
 namespace blend {
@@ -68,12 +67,12 @@ class Arrival {
   const RoomFor room_;
   std::atomic<bool> begun_{false};
   std::atomic<bool> failed_{false};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<uint8_t> here_;  // [n_segments]
-  uint32_t n_come_ = 0;        // of which the bytes are in place
-  uint32_t n_here_ = 0;        // of here_
-  Status why_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<uint8_t> here_ BLEND_GUARDED_BY(mutex_);  // [n_segments]
+  uint32_t n_come_ BLEND_GUARDED_BY(mutex_) = 0;        // of which the bytes are in place
+  uint32_t n_here_ BLEND_GUARDED_BY(mutex_) = 0;        // of here_
+  Status why_ BLEND_GUARDED_BY(mutex_);
 };
 
 }  // namespace blend

@@ -5,22 +5,23 @@
 namespace blend {
 
 bool LookUps::expect(const Sha256& id) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ids_.try_emplace(id).second;
 }
 
 bool LookUps::expects(const Sha256& id) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ids_.contains(id);
 }
 
 std::optional<Result<std::string>> LookUps::wait(const Sha256& id) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto it = ids_.find(id);
   if (it == ids_.end()) return Result<std::string>(Status{BLEND_E_INTERNAL, "nobody asked"});
   std::optional<Result<std::string>>& answer = it->second;
   const auto begin = std::chrono::steady_clock::now();
-  answered_.wait_until(lock, begin + left_, [&] { return over_ || answer.has_value(); });
+  answered_.wait_until(lock, begin + left_,
+                       [&]() BLEND_REQUIRES(mutex_) { return over_ || answer.has_value(); });
   left_ -= std::min<std::chrono::nanoseconds>(left_, std::chrono::steady_clock::now() - begin);
   if (!answer.has_value()) {
     over_ = true;
@@ -34,23 +35,23 @@ std::optional<Result<std::string>> LookUps::wait(const Sha256& id) {
 }
 
 bool LookUps::any_answered() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return any_answered_;
 }
 
 void LookUps::leave() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   over_ = true;
 }
 
 bool LookUps::wanted() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !over_;
 }
 
 void LookUps::answer(const Sha256& id, Result<std::string> manifest) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = ids_.find(id);
     if (it == ids_.end() || it->second.has_value()) return;
     any_answered_ = true;

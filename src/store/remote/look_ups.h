@@ -4,12 +4,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
 
+#include "base/guarded.h"
 #include "base/hash.h"
 #include "base/status.h"
 
@@ -44,14 +43,15 @@ class LookUps {
   void answer(const Sha256& id, Result<std::string> manifest);
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable answered_;
-  // mutex_, as all below; empty: no answer yet
-  std::unordered_map<Sha256, std::optional<Result<std::string>>, Sha256Hash> ids_;
-  std::chrono::nanoseconds left_;
-  size_t bytes_ = 0;  // of manifests in ids_
-  bool any_answered_ = false;
-  bool over_ = false;
+  mutable Mutex mutex_;
+  CondVar answered_;
+  // Empty: no answer yet.
+  std::unordered_map<Sha256, std::optional<Result<std::string>>, Sha256Hash> ids_
+      BLEND_GUARDED_BY(mutex_);
+  std::chrono::nanoseconds left_ BLEND_GUARDED_BY(mutex_);
+  size_t bytes_ BLEND_GUARDED_BY(mutex_) = 0;  // of manifests in ids_
+  bool any_answered_ BLEND_GUARDED_BY(mutex_) = false;
+  bool over_ BLEND_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace blend

@@ -124,7 +124,7 @@ RemoteTier::~RemoteTier() { stop(); }
 
 void RemoteTier::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopped_ = true;
     for (auto& lane : lanes_) lane.clear();
   }
@@ -139,7 +139,7 @@ void RemoteTier::stop() {
 void RemoteTier::fail_all(const Status& why) {
   std::vector<std::shared_ptr<Arrival>> arrivals;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [id, arrival] : arrivals_) {
       if (auto alive = arrival.lock()) arrivals.push_back(std::move(alive));
     }
@@ -149,7 +149,7 @@ void RemoteTier::fail_all(const Status& why) {
 
 void RemoteTier::on_change(const std::string& server, const Status& why) {
   {
-    const std::lock_guard lock(told_mutex_);
+    const MutexLock lock(told_mutex_);
     const bool down = !why.is_ok();
     if (down) server_told_at_ = std::chrono::steady_clock::now();
     // Whoever waited for it may have told of it just before.
@@ -181,7 +181,7 @@ Status RemoteTier::note(Status status) {
 
 bool RemoteTier::post_to(Lane lane, std::function<void()> job, uint64_t turn) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto& jobs = lanes_[lane];
     if (stopped_ || (lane == kBackground && jobs.size() >= kMostBackground)) return false;
     auto at = jobs.end();
@@ -197,16 +197,16 @@ bool RemoteTier::post(std::function<void()> job) { return post_to(kBackground, s
 void RemoteTier::run() {
   // Somebody is always free for what a fuse waits for.
   const uint32_t most_background = std::max(1u, options_.n_connections / 2);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    const auto next = [&]() -> std::deque<Job>* {
+    const auto next = [&]() BLEND_REQUIRES(mutex_) -> std::deque<Job>* {
       for (size_t lane = 0; lane < kLanes; ++lane) {
         if (lane == kBackground && n_background_ >= most_background) continue;
         if (!lanes_[lane].empty()) return &lanes_[lane];
       }
       return nullptr;
     };
-    work_.wait(lock, [&] { return stopped_ || next() != nullptr; });
+    work_.wait(lock, [&]() BLEND_REQUIRES(mutex_) { return stopped_ || next() != nullptr; });
     if (stopped_) return;
     auto* const lane = next();
     const Job job = std::move(lane->front());
@@ -236,7 +236,7 @@ void RemoteTier::close_for_a_while(const char* why) {
   const auto until =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.retry_ms);
   {
-    const std::lock_guard lock(told_mutex_);
+    const MutexLock lock(told_mutex_);
     const bool was_closed = closed_for_a_while();
     closed_until_ns_.store(until.time_since_epoch().count(), std::memory_order_relaxed);
     const auto since = std::chrono::steady_clock::now() - server_told_at_;
@@ -283,7 +283,7 @@ Result<std::shared_ptr<Arrival>> RemoteTier::make_arrival(RemoteRecord record) {
   BLEND_ASSIGN(AlignedBuffer stream, AlignedBuffer::allocate(bytes));
   const Sha256 id = record.layout.meta.id;
   auto arrival = std::make_shared<Arrival>(std::move(record), std::move(stream), std::move(room));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stopped_) return not_there();
   std::erase_if(arrivals_, [](const auto& entry) { return entry.second.expired(); });
   const auto [there, is_new] = arrivals_.emplace(id, arrival);
@@ -300,7 +300,7 @@ std::shared_ptr<LookUps> RemoteTier::new_look_ups() const {
 }
 
 std::shared_ptr<Arrival> RemoteTier::under_way(const Sha256& id) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = arrivals_.find(id);
   if (it == arrivals_.end()) return nullptr;
   auto arrival = it->second.lock();
@@ -385,7 +385,7 @@ void RemoteTier::begin(const std::shared_ptr<Arrival>& arrival, bool soon) {
   // as it needs them. From where the others are by now, so that nobody starves.
   uint64_t turn = 0;
   if (soon) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     turn = turn_;
   }
   for (uint32_t i = 0; i < arrival->record().n_segments(); ++i) {
@@ -410,7 +410,7 @@ Status RemoteTier::wait(Arrival& arrival, uint64_t offset, uint64_t bytes) {
 }
 
 void RemoteTier::forget(const Arrival& arrival) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = arrivals_.find(arrival.layout().meta.id);
   if (it == arrivals_.end()) return;
   const auto there = it->second.lock();
@@ -441,7 +441,7 @@ void RemoteTier::fetch_segment(const std::shared_ptr<Arrival>& arrival, uint32_t
   if (arrival->failed()) return;
   const SteadyTime begin = std::chrono::steady_clock::now();
   {
-    const std::lock_guard lock(rate_mutex_);
+    const MutexLock lock(rate_mutex_);
     if (n_under_way_++ == 0) {
       came_since_ = begin;
       came_bytes_ = 0;
@@ -450,7 +450,7 @@ void RemoteTier::fetch_segment(const std::shared_ptr<Arrival>& arrival, uint32_t
   const std::span<std::byte> out = arrival->segment(index);
   const Status read = read_segment(arrival->record(), index, out);
   {
-    const std::lock_guard lock(rate_mutex_);
+    const MutexLock lock(rate_mutex_);
     if (read.is_ok()) came_bytes_ += out.size();
     const SteadyTime now = std::chrono::steady_clock::now();
     if (--n_under_way_ == 0 || came_bytes_ >= kRateBytes) {

@@ -5,16 +5,15 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "base/cancel.h"
+#include "base/guarded.h"
 #include "base/rate_meter.h"
 #include "store/chunk/stored_chunks.h"
 #include "store/remote/arrival.h"
@@ -133,28 +132,28 @@ class RemoteTier {
   std::unique_ptr<RemoteEngine> engine_;
   const std::shared_ptr<std::atomic<uint64_t>> arriving_;  // bytes
 
-  mutable std::mutex mutex_;
-  std::condition_variable work_;
+  mutable Mutex mutex_;
+  CondVar work_;
   struct Job {
     uint64_t turn;
     std::function<void()> run;
   };
-  std::array<std::deque<Job>, kLanes> lanes_;  // mutex_
-  uint64_t turn_ = 0;                          // mutex_: of the segment that was fetched last
-  uint32_t n_background_ = 0;                  // mutex_: at work
-  bool stopped_ = false;                       // mutex_
-  std::unordered_map<Sha256, std::weak_ptr<Arrival>, Sha256Hash> arrivals_;  // mutex_
+  std::array<std::deque<Job>, kLanes> lanes_ BLEND_GUARDED_BY(mutex_);
+  uint64_t turn_ BLEND_GUARDED_BY(mutex_) = 0;          // of the segment that was fetched last
+  uint32_t n_background_ BLEND_GUARDED_BY(mutex_) = 0;  // at work
+  bool stopped_ BLEND_GUARDED_BY(mutex_) = false;
+  std::unordered_map<Sha256, std::weak_ptr<Arrival>, Sha256Hash> arrivals_ BLEND_GUARDED_BY(mutex_);
   std::atomic<int64_t> closed_until_ns_{0};
   // An outage is told once, by the wait that was too long or by the connection that broke.
-  std::mutex told_mutex_;
-  SteadyTime server_told_at_;    // of a connection
-  bool told_by_a_wait_ = false;  // and of no connection yet
+  Mutex told_mutex_;
+  SteadyTime server_told_at_ BLEND_GUARDED_BY(told_mutex_);    // of a connection
+  bool told_by_a_wait_ BLEND_GUARDED_BY(told_mutex_) = false;  // and of no connection yet
 
   // What the rate is made of: bytes that came while any segment was under way.
-  std::mutex rate_mutex_;
-  uint32_t n_under_way_ = 0;
-  uint64_t came_bytes_ = 0;
-  SteadyTime came_since_;
+  Mutex rate_mutex_;
+  uint32_t n_under_way_ BLEND_GUARDED_BY(rate_mutex_) = 0;
+  uint64_t came_bytes_ BLEND_GUARDED_BY(rate_mutex_) = 0;
+  SteadyTime came_since_ BLEND_GUARDED_BY(rate_mutex_);
   RateMeter rate_;
 
   Latency look_ups_;

@@ -19,7 +19,7 @@ Status Catalog::for_each_used(bool verify, const StoreAdmin::VisitUsed& fn) {
   BLEND_RETURN_IF_ERROR(common_.env->check_fork());
   BLEND_ASSIGN(const Txn txn, common_.env->begin_read());
   BLEND_ASSIGN(const MapView view, txn.map_view());
-  std::mutex mutex;
+  Mutex mutex;
   MDB_cursor* raw = nullptr;
   int rc = mdb_cursor_open(txn.get(), common_.env->meta(), &raw);
   if (rc != 0) return lmdb_error(rc, "list the chunks");

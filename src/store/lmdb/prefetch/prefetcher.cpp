@@ -86,7 +86,7 @@ Status Prefetcher::read_into_ram(const Sha256& id, uint64_t hint) {
   const RamTier::Key key{manifest.meta.id, manifest.version()};
   const ChunkShape shape = manifest.meta.shape;
   if (common_.ram->complete(key)) return Status::ok();
-  std::mutex mutex;
+  Mutex mutex;
   LmdbSource source(txn, view, mutex, nullptr, true, std::move(manifest));
   source.prefetch(0);
   for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {

@@ -19,7 +19,7 @@ Result<std::unique_ptr<ChunkSource>> LmdbSnapshot::open_of(const Sha256& id,
     return make_memory_source(it->second);
   }
   Result<Manifest> manifest = [&] {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Result<Manifest> found = read_manifest(txn_, view_, id);
     if (found.is_ok() && theirs(found->meta)) return Result<Manifest>(no_such_chunk(id));
     if (found.is_ok() && retention_.expired(LruIndex(txn_), id)) {
@@ -47,7 +47,7 @@ Result<std::unique_ptr<ChunkSource>> LmdbSnapshot::open_of(const Sha256& id,
 Result<bool> LmdbSnapshot::holds(const Sha256& id) {
   BLEND_RETURN_IF_ERROR(common_.env->check_fork());
   if (pending_.contains(id)) return true;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return retention_.has(txn_, view_, id, true);
 }
 

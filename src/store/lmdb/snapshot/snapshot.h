@@ -2,8 +2,8 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 
+#include "base/guarded.h"
 #include "store/chunk_store.h"
 #include "store/lmdb/retention/retention.h"
 #include "store/lmdb/snapshot/layer_reads.h"
@@ -38,7 +38,7 @@ class LmdbSnapshot final : public StoreSnapshot {
   const RecordMap pending_;
   const Txn txn_;
   const MapView view_;
-  std::mutex mutex_;  // LMDB's transaction, used by open() and the sources
+  Mutex mutex_;  // LMDB's transaction, used by open() and the sources
 };
 
 }  // namespace blend

@@ -26,7 +26,7 @@ uintptr_t host_page_of(const std::byte* p) {
 
 }  // namespace
 
-LmdbSource::LmdbSource(const Txn& txn, const MapView& view, std::mutex& mutex, PageReader* reader,
+LmdbSource::LmdbSource(const Txn& txn, const MapView& view, Mutex& mutex, PageReader* reader,
                        bool cache_first, Manifest manifest)
     : txn_(txn),
       view_(view),
@@ -53,7 +53,7 @@ Result<std::span<const std::byte>> LmdbSource::piece(uint32_t number) {
     MDB_val value{};
     int rc = 0;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       rc = mdb_get(txn_.get(), txn_.env().chunks(), &k, &value);
     }
     const char* problem = rc == MDB_NOTFOUND                ? "is missing"
@@ -139,7 +139,7 @@ Status LmdbSource::check_no_more_pieces() {
   PieceKey key(manifest_.meta.id, manifest_.n_pieces());
   MDB_val k = key.val();
   MDB_val value{};
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const int rc = mdb_get(txn_.get(), txn_.env().chunks(), &k, &value);
   if (rc == MDB_NOTFOUND) return Status::ok();
   return make_error(BLEND_E_CORRUPT, "chunk %s has more pieces than its description",

@@ -3,10 +3,10 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "base/guarded.h"
 #include "store/chunk/chunk.h"
 #include "store/codec/codec.h"
 #include "store/lmdb/catalog/manifest.h"
@@ -21,7 +21,7 @@ class LmdbSource final : public ChunkSource {
  public:
   // `txn`, `view`, `mutex` and `reader` must outlive it. reader: null, layers come from the map.
   // cache_first: so do those that the page cache holds.
-  LmdbSource(const Txn& txn, const MapView& view, std::mutex& mutex, PageReader* reader,
+  LmdbSource(const Txn& txn, const MapView& view, Mutex& mutex, PageReader* reader,
              bool cache_first, Manifest manifest);
   ~LmdbSource() override;
 
@@ -82,7 +82,7 @@ class LmdbSource final : public ChunkSource {
 
   const Txn& txn_;
   const MapView& view_;
-  std::mutex& mutex_;
+  Mutex& mutex_;
   PageReader* reader_;
   const bool cache_first_;
   const Manifest manifest_;

@@ -5,7 +5,7 @@
 namespace blend {
 
 void GroupCommit::run(std::span<Put* const> puts, const std::function<Status()>& transaction) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (Put* put : puts) {
     put->next = nullptr;
     put->alone = put->done = false;
@@ -16,17 +16,18 @@ void GroupCommit::run(std::span<Put* const> puts, const std::function<Status()>&
     return std::all_of(puts.begin(), puts.end(), [](const Put* put) { return put->done; });
   };
   for (;;) {
-    changed_.wait(lock, [&] { return done() || !busy_; });
+    changed_.wait(lock, [&]() BLEND_REQUIRES(mutex_) { return done() || !busy_; });
     if (done()) return;
     busy_ = true;
-    lock.unlock();
     Status status;
-    try {
-      status = transaction();
-    } catch (const std::bad_alloc&) {
-      status = Status::out_of_memory();
+    {
+      const MutexUnlock unlock(mutex_);
+      try {
+        status = transaction();
+      } catch (const std::bad_alloc&) {
+        status = Status::out_of_memory();
+      }
     }
-    lock.lock();
     busy_ = false;
     // A transaction that could not begin has taken no puts: its error is that of this thread's
     // puts.
@@ -51,7 +52,7 @@ void GroupCommit::take_these(std::span<Put* const> puts) {
 }
 
 GroupCommit::Put* GroupCommit::take() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Put* put = first_;
   if (put == nullptr) return nullptr;
   const uint64_t size = put->chunk->manifest.footprint();
@@ -73,19 +74,19 @@ GroupCommit::Put* GroupCommit::take() {
 }
 
 void GroupCommit::give_back() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Put* put = taken_[--n_taken_];
   bytes_ -= put->chunk->manifest.footprint();
   put_back(put);
 }
 
 void GroupCommit::finish() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   settle(Status::ok());
 }
 
 void GroupCommit::fail(const Status& status) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (n_taken_ == 1) return settle(status);
   while (n_taken_ > 0) {
     Put* put = taken_[--n_taken_];

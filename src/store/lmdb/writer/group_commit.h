@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <span>
 
+#include "base/guarded.h"
 #include "store/lmdb/catalog/manifest.h"
 
 namespace blend {
@@ -59,24 +58,24 @@ class GroupCommit {
   void fail(const Status& status);
 
  private:
-  // mutex_ held
-  void settle(const Status& status);
-  void take_these(std::span<Put* const> puts);  // those of them that wait; at most kMostPuts
-  void put_back(Put* put) {
+  void settle(const Status& status) BLEND_REQUIRES(mutex_);
+  // Those of them that wait; at most kMostPuts.
+  void take_these(std::span<Put* const> puts) BLEND_REQUIRES(mutex_);
+  void put_back(Put* put) BLEND_REQUIRES(mutex_) {
     put->next = first_;
     first_ = put;
     if (last_ == nullptr) last_ = put;
   }
 
   const uint64_t most_bytes_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Put* first_ = nullptr;  // a list, so that waiting needs no memory
-  Put* last_ = nullptr;
-  std::array<Put*, kMostPuts> taken_{};
-  size_t n_taken_ = 0;
-  uint64_t bytes_ = 0;  // of taken_
-  bool busy_ = false;   // a thread runs a transaction
+  Mutex mutex_;
+  CondVar changed_;
+  Put* first_ BLEND_GUARDED_BY(mutex_) = nullptr;  // a list, so that waiting needs no memory
+  Put* last_ BLEND_GUARDED_BY(mutex_) = nullptr;
+  std::array<Put*, kMostPuts> taken_ BLEND_GUARDED_BY(mutex_){};
+  size_t n_taken_ BLEND_GUARDED_BY(mutex_) = 0;
+  uint64_t bytes_ BLEND_GUARDED_BY(mutex_) = 0;  // of taken_
+  bool busy_ BLEND_GUARDED_BY(mutex_) = false;   // a thread runs a transaction
 };
 
 }  // namespace blend

@@ -3,12 +3,11 @@
 #include <netdb.h>
 
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <system_error>
 
+#include "base/guarded.h"
 #include "base/module_file.h"
 #include "base/start_thread.h"
 #include "store/remote/client/stream.h"
@@ -44,20 +43,19 @@ Result<std::vector<SocketAddress>> resolve(const RemoteAddress& address, int fla
 }  // namespace
 
 struct HostLookUp::State {
-  std::mutex mutex;
-  std::condition_variable answered;
-  // mutex, as all below
-  bool under_way = false;
-  uint64_t n_answers = 0;
-  std::optional<Result<std::vector<SocketAddress>>> answer;
-  std::thread thread;
+  Mutex mutex;
+  CondVar answered;
+  bool under_way BLEND_GUARDED_BY(mutex) = false;
+  uint64_t n_answers BLEND_GUARDED_BY(mutex) = 0;
+  std::optional<Result<std::vector<SocketAddress>>> answer BLEND_GUARDED_BY(mutex);
+  std::thread thread BLEND_GUARDED_BY(mutex);
 };
 
 HostLookUp::HostLookUp(RemoteAddress address)
     : address_(std::move(address)), state_(std::make_shared<State>()) {}
 
 HostLookUp::~HostLookUp() {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   if (!state_->thread.joinable()) return;
   if (!state_->under_way) {
     state_->thread.join();
@@ -69,7 +67,7 @@ HostLookUp::~HostLookUp() {
 
 Result<std::vector<SocketAddress>> HostLookUp::get(SteadyTime deadline) {
   if (auto numeric = resolve(address_, AI_NUMERICHOST); numeric.is_ok()) return numeric;
-  std::unique_lock lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   const uint64_t seen = state_->n_answers;
   if (!state_->under_way) {
     if (state_->thread.joinable()) state_->thread.join();
@@ -80,7 +78,7 @@ Result<std::vector<SocketAddress>> HostLookUp::get(SteadyTime deadline) {
           answer = resolve(address, 0);
         } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): said already
         }
-        const std::lock_guard told(state->mutex);
+        const MutexLock told(state->mutex);
         state->answer = std::move(answer);
         state->under_way = false;
         ++state->n_answers;
@@ -92,7 +90,9 @@ Result<std::vector<SocketAddress>> HostLookUp::get(SteadyTime deadline) {
     }
     state_->under_way = true;
   }
-  if (!state_->answered.wait_until(lock, deadline, [&] { return state_->n_answers != seen; })) {
+  if (!state_->answered.wait_until(lock, deadline, [&]() BLEND_REQUIRES(state_->mutex) {
+        return state_->n_answers != seen;
+      })) {
     return make_errno(BLEND_E_IO, ETIMEDOUT, "cannot look up '%s'", address_.host.c_str());
   }
   return *state_->answer;

@@ -13,7 +13,7 @@ bool is_down(const Reply& reply) {
 Result<std::unique_ptr<Connection>> Node::take(bool fresh, SteadyTime deadline, bool* reused) {
   *reused = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopped_) return Status{BLEND_E_CANCELLED, "the store is being closed"};
     if (fresh) idle_.clear();
     while (!idle_.empty()) {
@@ -30,7 +30,7 @@ Result<std::unique_ptr<Connection>> Node::take(bool fresh, SteadyTime deadline, 
 // A connection at work, also where the work ends for want of memory.
 struct Node::Busy {
   ~Busy() {
-    const std::lock_guard lock(node.mutex_);
+    const MutexLock lock(node.mutex_);
     std::erase(node.busy_, connection);
   }
   Node& node;
@@ -52,7 +52,7 @@ Result<Reply> Node::run(const Request& request, SteadyTime deadline) {
       last = connection.status();
     } else {
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (stopped_) return Status{BLEND_E_CANCELLED, "the store is being closed"};
         busy_.push_back(connection->get());
       }
@@ -61,7 +61,7 @@ Result<Reply> Node::run(const Request& request, SteadyTime deadline) {
         return request(**connection);
       }();
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (stopped_) return Status{BLEND_E_CANCELLED, "the store is being closed"};
         if (reply.is_ok() && idle_.size() < options_.n_connections + 1) {
           idle_.push_back(std::move(*connection));
@@ -99,7 +99,7 @@ void Node::shut_all() {
 
 void Node::trip(const Status& why) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     probe_at_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.retry_ms);
     if (open_.exchange(true)) return;
     shut_all();
@@ -111,7 +111,7 @@ bool Node::probe(bool now) {
   if (!open()) return true;
   const SteadyTime begin = std::chrono::steady_clock::now();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopped_ || (!now && begin < probe_at_)) return false;
     probe_at_ = begin + std::chrono::milliseconds(options_.retry_ms);
   }
@@ -122,7 +122,7 @@ bool Node::probe(bool now) {
   auto reply = (*connection)->call(ping, deadline, {});
   if (!reply.is_ok() || is_down(*reply)) return false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopped_) return false;
     idle_.push_back(std::move(*connection));
     open_.store(false);
@@ -132,7 +132,7 @@ bool Node::probe(bool now) {
 }
 
 void Node::stop() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stopped_ = true;
   shut_all();
 }

@@ -8,10 +8,10 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/guarded.h"
 #include "store/remote/client/connection.h"
 
 namespace blend {
@@ -49,8 +49,7 @@ class Node {
   struct Busy;
   Result<std::unique_ptr<Connection>> take(bool fresh, SteadyTime deadline, bool* reused);
   void trip(const Status& why);
-  // mutex_ held
-  void shut_all();
+  void shut_all() BLEND_REQUIRES(mutex_);
 
   const RemoteAddress address_;
   HostLookUp host_;
@@ -58,11 +57,11 @@ class Node {
   const std::shared_ptr<const TlsContext> tls_;
   const OnChange on_change_;
   std::atomic<bool> open_{false};
-  std::mutex mutex_;
-  bool stopped_ = false;                           // mutex_
-  SteadyTime probe_at_;                            // mutex_
-  std::vector<std::unique_ptr<Connection>> idle_;  // mutex_
-  std::vector<Connection*> busy_;                  // mutex_
+  Mutex mutex_;
+  bool stopped_ BLEND_GUARDED_BY(mutex_) = false;
+  SteadyTime probe_at_ BLEND_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Connection>> idle_ BLEND_GUARDED_BY(mutex_);
+  std::vector<Connection*> busy_ BLEND_GUARDED_BY(mutex_);
 };
 
 }  // namespace blend

@@ -65,7 +65,7 @@ RedisEngine::~RedisEngine() {
 void RedisEngine::stop() {
   std::vector<NodePtr> nodes;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopped_ = true;
     for (const auto& [name, node] : nodes_) nodes.push_back(node);
   }
@@ -81,7 +81,7 @@ SteadyTime RedisEngine::new_deadline() const {
 
 RedisEngine::NodePtr RedisEngine::node_at(const RemoteAddress& address, bool redirect) {
   const std::string name = address.name();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto it = nodes_.find(name); it != nodes_.end()) return it->second;
   if (redirect && nodes_.size() >= options_.url.seeds.size() + n_serving_ + kMostStrangers) {
     forget_strangers();
@@ -98,7 +98,7 @@ RedisEngine::NodePtr RedisEngine::node_at(const RemoteAddress& address, bool red
 }
 
 std::vector<RedisEngine::NodePtr> RedisEngine::masters() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<NodePtr> out;
   if (slots_.empty()) {
     for (const auto& [name, node] : nodes_) out.push_back(node);
@@ -119,7 +119,7 @@ bool RedisEngine::reachable() const {
 
 void RedisEngine::wake() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     refresh_wanted_ = true;
   }
   changed_.notify_all();
@@ -127,10 +127,10 @@ void RedisEngine::wake() {
 
 Status RedisEngine::refresh(SteadyTime deadline) {
   // One at a time; who waited for another finds its work done.
-  const std::lock_guard one(refreshing_);
+  const MutexLock one(refreshing_);
   std::vector<NodePtr> nodes;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopped_) return stopped();
     for (const auto& [name, node] : nodes_) nodes.push_back(node);
   }
@@ -160,7 +160,7 @@ Status RedisEngine::refresh(SteadyTime deadline) {
       const NodePtr master = node_at(range.master);
       for (uint32_t slot = range.first; slot <= range.last; ++slot) slots[slot] = master;
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     slots_ = std::move(slots);
     n_serving_ = std::set<NodePtr>(slots_.begin(), slots_.end()).size();
     return Status::ok();
@@ -171,7 +171,7 @@ Status RedisEngine::refresh(SteadyTime deadline) {
 Result<RedisEngine::NodePtr> RedisEngine::node_for(uint32_t slot, SteadyTime deadline) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (stopped_) return stopped();
       if (!options_.url.cluster) return nodes_.begin()->second;
       if (!slots_.empty()) {
@@ -213,7 +213,7 @@ Result<Reply> RedisEngine::routed(std::string_view key, const Request& request) 
     asking = redirect->ask;
     if (!asking) {
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (!slots_.empty()) slots_[redirect->slot] = node;
       }
       wake();
@@ -225,24 +225,23 @@ Result<Reply> RedisEngine::routed(std::string_view key, const Request& request) 
 // ---- The thread
 
 void RedisEngine::look_after_nodes() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopped_) {
     bool again = true;
     try {
-      again = look_after_nodes_once(lock);
+      again = look_after_nodes_once();
     } catch (const std::bad_alloc&) {  // in a while
-      if (!lock.owns_lock()) lock.lock();
       refresh_wanted_ = true;
     }
     if (again) {
-      changed_.wait_for(lock, kBetweenLooks, [&] { return stopped_; });
+      changed_.wait_for(lock, kBetweenLooks, [&]() BLEND_REQUIRES(mutex_) { return stopped_; });
     } else {
-      changed_.wait(lock, [&] { return stopped_ || refresh_wanted_; });
+      changed_.wait(lock, [&]() BLEND_REQUIRES(mutex_) { return stopped_ || refresh_wanted_; });
     }
   }
 }
 
-bool RedisEngine::look_after_nodes_once(std::unique_lock<std::mutex>& lock) {
+bool RedisEngine::look_after_nodes_once() {
   bool any_down = false;
   bool slots_down = false;  // while a master is down its slots may go to a replica at any time
   std::vector<NodePtr> nodes;
@@ -253,11 +252,12 @@ bool RedisEngine::look_after_nodes_once(std::unique_lock<std::mutex>& lock) {
   for (const NodePtr& node : slots_) slots_down = slots_down || (node != nullptr && node->open());
   const bool look = options_.url.cluster && (refresh_wanted_ || slots_down);
   refresh_wanted_ = false;
-  lock.unlock();
-  for (const NodePtr& node : nodes) (void)node->probe(false);
-  if (look) (void)refresh(new_deadline());
-  nodes.clear();
-  lock.lock();
+  {
+    const MutexUnlock unlock(mutex_);
+    for (const NodePtr& node : nodes) (void)node->probe(false);
+    if (look) (void)refresh(new_deadline());
+    nodes.clear();
+  }
   forget_strangers();
   return look || any_down;
 }
@@ -308,7 +308,7 @@ Result<std::string> RedisEngine::get(std::string_view key, size_t most_bytes) {
 }
 
 size_t RedisEngine::group_of(std::string_view key) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (slots_.empty()) return 0;
   return std::hash<const Node*>()(slots_[slot_of(key)].get());
 }

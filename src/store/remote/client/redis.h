@@ -2,13 +2,12 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/guarded.h"
 #include "store/remote/client/cluster_slots.h"
 #include "store/remote/client/engine.h"
 #include "store/remote/client/node.h"
@@ -62,23 +61,24 @@ class RedisEngine final : public RemoteEngine {
   // Asks the nodes that are known for the slots.
   Status refresh(SteadyTime deadline);
   void look_after_nodes();
-  // `lock` holds mutex_, also behind it. True: it is to be done again in a while.
-  bool look_after_nodes_once(std::unique_lock<std::mutex>& lock);
-  // Nodes that serve nothing and that nobody is at work on, but for the seeds. mutex_ held.
-  void forget_strangers();
+  // Lets go of the mutex while it asks. True: it is to be done again in a while.
+  bool look_after_nodes_once() BLEND_REQUIRES(mutex_);
+  // Nodes that serve nothing and that nobody is at work on, but for the seeds.
+  void forget_strangers() BLEND_REQUIRES(mutex_);
   void wake();
 
   const RemoteOptions options_;
   const std::shared_ptr<const TlsContext> tls_;
   const OnChange on_change_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, NodePtr> nodes_;  // mutex_, as all below; by address
-  std::vector<NodePtr> slots_;            // [kSlots] of a cluster; empty: not known yet
-  size_t n_serving_ = 0;                  // nodes of slots_ when it was read
-  bool refresh_wanted_ = false;
-  bool stopped_ = false;
-  std::mutex refreshing_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::map<std::string, NodePtr> nodes_ BLEND_GUARDED_BY(mutex_);  // by address
+  // [kSlots] of a cluster; empty: not known yet.
+  std::vector<NodePtr> slots_ BLEND_GUARDED_BY(mutex_);
+  size_t n_serving_ BLEND_GUARDED_BY(mutex_) = 0;  // nodes of slots_ when it was read
+  bool refresh_wanted_ BLEND_GUARDED_BY(mutex_) = false;
+  bool stopped_ BLEND_GUARDED_BY(mutex_) = false;
+  Mutex refreshing_;  // one thread asks for the slots at a time
   std::thread thread_;
 };
 
