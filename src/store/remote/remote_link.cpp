@@ -1,5 +1,6 @@
 #include "store/remote/remote_link.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <utility>
@@ -10,7 +11,11 @@ namespace blend {
 namespace {
 
 constexpr size_t kMostUploads = 4096;
+// Of a measurement, so that it ends whatever a server says.
 constexpr uint64_t kMeasuredBytes = 64ull << 20;
+constexpr size_t kMeasuredChunks = 1024;
+constexpr std::chrono::seconds kMeasuredTime{60};
+constexpr ScanLimits kMeasuredScan{1u << 14, 64ull << 20, kMeasuredTime};
 
 // The disk's snapshot, and above it the remote tier.
 class RemoteSnapshot final : public StoreSnapshot {
@@ -269,16 +274,24 @@ Result<RemoteSpeed> RemoteLink::measure() {
   BLEND_RETURN_IF_ERROR(check_fork());
   RemoteTier& tier = *tier_;
   BLEND_RETURN_IF_ERROR(tier.check());
-  BLEND_ASSIGN(const std::vector<Sha256> ids, tier.list([](const std::string&, const Status&) {}));
+  BLEND_ASSIGN(const std::vector<Sha256> ids,
+               tier.list([](const std::string&, const Status&) {}, kMeasuredScan, kMeasuredChunks));
+  const SteadyTime end = std::chrono::steady_clock::now() + kMeasuredTime;
+  const auto is_over = [&] { return std::chrono::steady_clock::now() >= end; };
   uint64_t bytes = 0;
   Status last{BLEND_E_NOT_FOUND, "the remote tier has no chunk yet to measure by"};
   for (const Sha256& id : ids) {
-    if (bytes >= kMeasuredBytes) break;
+    if (bytes >= kMeasuredBytes || is_over()) break;
     auto arrival = tier.find(id, nullptr);
     if (!arrival.is_ok()) continue;  // evicted meanwhile
     tier.begin(*arrival);
     const uint64_t all = (*arrival)->layout().stream_bytes();
-    Status came = tier.wait(**arrival, 0, all);
+    const uint64_t step = (*arrival)->record().segment_bytes;
+    Status came;
+    for (uint64_t at = 0; at < all && came.is_ok(); at += step) {
+      came = is_over() ? Status{BLEND_E_IO, "the remote tier is too slow to measure"}
+                       : tier.wait(**arrival, at, std::min(step, all - at));
+    }
     if (came.is_ok()) {
       bytes += all;
     } else {

@@ -574,14 +574,16 @@ Status RemoteTier::remove(const Sha256& id) {
   return Status::ok();
 }
 
-Result<std::vector<Sha256>> RemoteTier::list(
-    const std::function<void(const std::string& key, const Status&)>& problem) {
+Result<std::vector<Sha256>> RemoteTier::list(const Problem& problem, const ScanLimits& limits,
+                                             size_t most) {
   std::vector<std::string> manifests;
-  BLEND_RETURN_IF_ERROR(engine_->scan(keys_.prefix(), [&](std::string_view key) {
+  const Status listed = engine_->scan(keys_.prefix(), limits, [&](std::string_view key) {
     if (keys_.is_manifest(key)) manifests.emplace_back(key);
+    if (manifests.size() >= most) return Status{BLEND_E_CANCELLED, "these suffice"};
     if (manifests.size() <= kMostListed) return Status::ok();
     return make_error(BLEND_E_FULL, "the remote tier lists more than %zu chunks", kMostListed);
-  }));
+  });
+  if (manifests.size() < most) BLEND_RETURN_IF_ERROR(listed);
   std::sort(manifests.begin(), manifests.end());
   manifests.erase(std::unique(manifests.begin(), manifests.end()), manifests.end());
   std::vector<Sha256> ids;

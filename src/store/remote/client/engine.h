@@ -23,8 +23,15 @@ struct Place {
   size_t bytes = 0;
 };
 
-// Thread-safe. Every call ends within the engine's timeout, whatever the server does. Codes of all
-// calls: IO (not reached, too slow, refused), CANCELLED (after stop()).
+// What a list of keys may cost at most, whatever a server says: a server that lies would never end.
+struct ScanLimits {
+  uint64_t rounds = 1u << 20;  // requests; each passes about a thousand keys of the server
+  uint64_t bytes = 16ull << 30;
+  std::chrono::milliseconds time = std::chrono::hours(1);
+};
+
+// Thread-safe. Every call but scan() ends within the engine's timeout, whatever the server does.
+// Codes of all calls: IO (not reached, too slow, refused), CANCELLED (after stop()).
 class RemoteEngine {
  public:
   virtual ~RemoteEngine() = default;
@@ -50,8 +57,9 @@ class RemoteEngine {
   // Of the value; 0: there is none. Renews its time to live.
   virtual Result<uint64_t> length(std::string_view key) = 0;
   virtual Status remove(std::string_view key) = 0;  // OK also where there was none
-  // Every key with that prefix, in no order, some maybe twice. A status of `fn` ends it.
-  virtual Status scan(std::string_view prefix,
+  // Every key with that prefix, in no order, some maybe twice. A status of `fn` ends it. CORRUPT:
+  // the list goes past a limit.
+  virtual Status scan(std::string_view prefix, const ScanLimits& limits,
                       const std::function<Status(std::string_view key)>& fn) = 0;
   // Whether the server answers, and takes us.
   virtual Status check() = 0;

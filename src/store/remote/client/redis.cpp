@@ -15,8 +15,6 @@ constexpr int kMostRedirects = 8;
 constexpr size_t kMostNodes = 1024;  // Redis itself is not made for more
 // Nodes that redirects name and that serve no slot, as far as is known, beside the seeds.
 constexpr size_t kMostStrangers = 32;
-// Of one SCAN after the other: more keys than a server has.
-constexpr uint32_t kMostScans = 1u << 22;
 // Between two looks at a cluster in trouble.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(200);
 
@@ -418,14 +416,16 @@ Status RedisEngine::remove(std::string_view key) {
   return reply.type == Reply::Type::integer ? Status::ok() : refused(reply);
 }
 
-Status RedisEngine::scan(std::string_view prefix,
+Status RedisEngine::scan(std::string_view prefix, const ScanLimits& limits,
                          const std::function<Status(std::string_view key)>& fn) {
   if (options_.url.cluster) BLEND_RETURN_IF_ERROR(refresh(new_deadline()));
   const std::string pattern = std::string(prefix) + "*";
+  const SteadyTime end = std::chrono::steady_clock::now() + limits.time;
+  uint64_t n_rounds = 0;
+  uint64_t n_bytes = 0;
   for (const NodePtr& node : masters()) {
     std::string cursor = "0";
-    uint32_t n_scans = 0;
-    do {
+    for (;;) {
       const SteadyTime deadline = new_deadline();
       const std::array<std::string_view, 6> command = {"SCAN",  cursor,  "MATCH",
                                                        pattern, "COUNT", "1000"};
@@ -439,12 +439,18 @@ Status RedisEngine::scan(std::string_view prefix,
           reply.list[1].type != Reply::Type::list) {
         return refused(reply);
       }
-      for (const Reply& key : reply.list[1].list) BLEND_RETURN_IF_ERROR(fn(key.text));
-      if ((reply.list[0].text == cursor && cursor != "0") || ++n_scans == kMostScans) {
+      for (const Reply& key : reply.list[1].list) {
+        BLEND_RETURN_IF_ERROR(fn(key.text));
+        n_bytes += key.text.size();
+      }
+      const std::string& next = reply.list[0].text;
+      if (next == "0" || next.empty()) break;
+      if (next == cursor || ++n_rounds >= limits.rounds || n_bytes > limits.bytes ||
+          std::chrono::steady_clock::now() >= end) {
         return {BLEND_E_CORRUPT, "the server's list of keys has no end"};
       }
-      cursor = reply.list[0].text;
-    } while (cursor != "0" && !cursor.empty());
+      cursor = next;
+    }
   }
   return Status::ok();
 }

@@ -32,7 +32,7 @@ class RedisEngine final : public RemoteEngine {
   Status put(std::string_view key, ValueSource& value) override;
   Result<uint64_t> length(std::string_view key) override;
   Status remove(std::string_view key) override;
-  Status scan(std::string_view prefix,
+  Status scan(std::string_view prefix, const ScanLimits& limits,
               const std::function<Status(std::string_view key)>& fn) override;
   Status check() override;
   bool reachable() const override;

@@ -112,7 +112,7 @@ void expect_codes(RemoteEngine& engine) {
                         engine.put("k", value),
                         engine.length("k").status(),
                         engine.remove("k"),
-                        engine.scan("k", [](std::string_view) { return Status::ok(); }),
+                        engine.scan("k", {}, [](std::string_view) { return Status::ok(); }),
                         engine.check()};
   for (const Status& s : all) {
     EXPECT_TRUE(s.is_ok() || s.code() == BLEND_E_IO || s.code() == BLEND_E_NOT_FOUND ||
@@ -402,12 +402,40 @@ TEST(RemoteHostile, AScanWithoutEndEnds) {
     });
     Engine e(options_of(at(server.port()), 5000));
     uint64_t n_keys = 0;
-    const Status told = e.engine->scan("blend:", [&](std::string_view) {
+    const Status told = e.engine->scan("blend:", {}, [&](std::string_view) {
       // The callback may stop the scan.
       return ++n_keys < 3000 ? Status::ok() : Status{BLEND_E_FULL, "enough"};
     });
     EXPECT_CODE(same ? BLEND_E_CORRUPT : BLEND_E_FULL, told);
   }
+}
+
+TEST(RemoteHostile, AScanHasItsLimits) {
+  std::atomic<uint64_t> n{0};
+  ScriptedServer server([&](const Peer& peer, const Command&) {
+    return peer.send("*2\r\n" + bulk(std::to_string(++n)) + "*1\r\n" + bulk("blend:a key"));
+  });
+  Engine e(options_of(at(server.port()), 5000));
+  const auto all = [](std::string_view) { return Status::ok(); };
+  EXPECT_CODE(BLEND_E_CORRUPT, e.engine->scan("blend:", {.rounds = 50}, all));
+  EXPECT_EQ(50u, n.exchange(0));
+  EXPECT_CODE(BLEND_E_CORRUPT, e.engine->scan("blend:", {.bytes = 100}, all));
+  EXPECT_EQ(10u, n.exchange(0));
+  EXPECT_CODE(BLEND_E_CORRUPT, e.engine->scan("blend:", {.time = 1ms}, all));
+}
+
+// An operator's measurement of a server that has more keys to name whenever it is asked.
+TEST(RemoteHostile, AMeasurementOfAServerThatNamesKeysForEverEnds) {
+  std::atomic<uint64_t> n{0};
+  ScriptedServer server([&](const Peer& peer, const Command& command) {
+    if (command[0] != "SCAN") return peer.send("+PONG\r\n");
+    return peer.send("*2\r\n" + bulk(std::to_string(++n)) + "*0\r\n");
+  });
+  TempDir directory;
+  const auto store =
+      take(Store::open(directory.path() + "/s", {}, options_of(at(server.port()), 5000), {}));
+  EXPECT_CODE(BLEND_E_CORRUPT, store->remote()->measure().status());
+  EXPECT_LE(n, 1u << 14);
 }
 
 // ---- Names

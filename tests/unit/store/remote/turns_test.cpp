@@ -42,7 +42,8 @@ class GatedEngine final : public RemoteEngine {
   }
   Result<uint64_t> length(std::string_view) override { return uint64_t{0}; }
   Status remove(std::string_view) override { return Status::ok(); }
-  Status scan(std::string_view, const std::function<Status(std::string_view)>&) override {
+  Status scan(std::string_view, const ScanLimits&,
+              const std::function<Status(std::string_view)>&) override {
     return Status::ok();
   }
   Status check() override { return Status::ok(); }
