@@ -61,11 +61,12 @@ typedef struct blend_segment {
                                    drops that: flush it first, or wait for the chunk's id. With a
                                    `machine`, PRECOMPUTE if that is sooner. In a layerwise fuse
                                    PRECOMPUTE, or COMPUTE for a model that is only described.
-                                   It also improves chunks that are found, in idle time. If
-                                   chunk_prefix is NULL, a chunk gets a record in the context of the
-                                   prompt's other chunks, and one after the chunk before it, once
-                                   two prompts have lacked them. A chunk that stands first, after
-                                   BOS alone, gets a copy for that (BLEND_PUT_AFTER_BOS) */
+                                   It also makes better records in idle time. If chunk_prefix is
+                                   NULL, a chunk without a contextual record gets one over the
+                                   prompt's other chunks, and a chunk that had the same text before
+                                   it in two prompts gets a record after that text. A chunk that
+                                   stands first, after BOS alone, gets a copy for that
+                                   (BLEND_PUT_AFTER_BOS) */
 #define BLEND_MISS_PRECOMPUTE 1u /* prefill the chunk, store it in the background, fuse it */
 #define BLEND_MISS_COMPUTE 2u    /* treat it as new text: exact, nothing is stored */
 #define BLEND_MISS_FAIL 3u       /* BLEND_E_NOT_FOUND */
@@ -203,7 +204,8 @@ typedef struct blend_fusion_info {
   uint32_t flags;  /* BLEND_FUSION_* */
   uint32_t policy; /* BLEND_POLICY_*: the one in force */
   uint32_t n_layers;
-  double ratio;    /* as asked; of check_layers their mean over the layers after the first */
+  double ratio;    /* the one in force; with check_layers their mean over the layers after the
+                      first */
   uint64_t n_rows;          /* of the prompt */
   uint64_t n_rows_reused;   /* rows of CHUNK segments found or precomputed, prefix hits included */
   uint64_t n_rows_exact;    /* reused without loss: prefix hits */

@@ -29,8 +29,8 @@ typedef struct blend_fusion_report {
                                  attention */
   uint32_t n_layers;
   uint32_t ring_depth;       /* layers that could be in flight; 0: nothing was loaded */
-  double ratio;              /* as asked; of check_layers their mean over the layers after the
-                                first */
+  double ratio;              /* the one in force; with check_layers their mean over the layers after
+                                the first */
   /* Rows. */
   uint64_t n_rows;           /* of the prompt */
   uint64_t n_rows_resident;  /* past: in the cache before this fuse (blend_fusion_extend,
