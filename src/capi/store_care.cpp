@@ -41,7 +41,7 @@ Result<std::vector<blend::Metric>> metrics_of(const blend_store& store) {
   std::vector<blend::Metric> metrics = blend::store_metrics(stat, store.reads->per_second());
   const size_t prefills = store.later == nullptr ? 0 : store.later->n_left();
   metrics.push_back({"blend_store_prefills_left", "",
-                     "Chunks that fuses missed and left to be prefilled behind them", false,
+                     "Deferred prefills of chunks that fuses missed", false,
                      static_cast<double>(prefills)});
   const blend::FidelityChecks::Counts checks = store.checks->counts();
   metrics.push_back({"blend_store_checks_left", "",

@@ -32,8 +32,8 @@ LaterPrefill::~LaterPrefill() {
   try {
     tell(BLEND_E_CANCELLED,
          std::to_string(ids_.size()) +
-             " chunks that a fuse left to be prefilled behind it are not stored, because the store "
-             "was closed first; blend_store_flush before it waits for them");
+             " deferred prefills of chunks were dropped, because the store was closed first; call "
+             "blend_store_flush before");
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): no memory to report it
   }
 }
@@ -113,8 +113,7 @@ Status LaterPrefill::prefill(Job& job) {
   BLEND_ASSIGN(const bool there, store_->contains(job.chunk.meta.id));
   if (there) return Status::ok();
   const Watch polite = worker_->polite(cancel_);
-  const std::string name =
-      "chunk " + to_hex(job.chunk.meta.id) + ", left to be prefilled behind a fuse";
+  const std::string name = "the deferred prefill of chunk " + to_hex(job.chunk.meta.id);
   const ThreadCap cap(job.n_threads);
   LaterChunk& chunk = job.chunk;
   const std::vector<std::span<const int32_t>> contexts(chunk.contexts.begin(),

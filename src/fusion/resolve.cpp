@@ -34,7 +34,7 @@ Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& o
     if (probes && options.check_layers.front().layer != 0) {
       return Status{BLEND_E_INVALID_ARGUMENT,
                     "check_layers 0: with " + asking_policies() +
-                        " the first is 0: that is where the question chooses"};
+                        " the first must be 0, where the question's attention chooses"};
     }
     return options.check_layers;
   }
@@ -133,8 +133,8 @@ void choose_policy(const FuseRequest& request, const FuseSite& site, ResolvedFus
   if (asks && !site.steps && site.n_layers > 1 && o.check_layers.empty()) return;
   out.policy = Policy::hkvd;
   out.why =
-      "nothing can ask the question: there is none, or the host runs the layers or says where "
-      "rows are chosen, or the model has one layer";
+      "the question's attention cannot be read: there is no question, the host runs the layers or "
+      "gives check_layers, or the model has one layer";
 }
 
 OnMiss on_miss(OnMiss asked, const FuseSite& site) {

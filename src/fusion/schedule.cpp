@@ -43,7 +43,7 @@ Status check_schedule(std::span<const CheckLayer> schedule, uint32_t first_layer
     if (i == 0) continue;
     if (at.layer <= schedule[i - 1].layer) {
       return make_error(BLEND_E_INVALID_ARGUMENT,
-                        "check_layers %zu: layer %u does not come behind layer %u; give them in "
+                        "check_layers %zu: layer %u does not come after layer %u; give them in "
                         "rising order, each once",
                         i, at.layer, schedule[i - 1].layer);
     }

@@ -71,10 +71,9 @@ Status use_drift(const FuseOptions& o, ResolvedFuse& out) {
 Status drift_doubt(double share) {
   return make_error(
       BLEND_E_UNTRUSTED,
-      "the profile's drift maps do not hold for this prompt: of what they foretold of "
-      "the recomputed rows a share of %.2f is there, less than %g: calibrate on text "
-      "like this, fuse with BLEND_CORRECTION_OFF, or prefill in full "
-      "(BLEND_ON_UNTRUSTED_FULL)",
+      "the profile's drift maps do not fit this prompt: the recomputed rows confirm a share of "
+      "%.2f of their predictions, less than %g: calibrate on text like this, fuse with "
+      "BLEND_CORRECTION_OFF, or prefill in full (BLEND_ON_UNTRUSTED_FULL)",
       share, kLeastDriftShare);
 }
 

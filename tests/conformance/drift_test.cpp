@@ -304,12 +304,12 @@ TEST_F(WithProfile, WhatItDoesNotVouchForIsPrefilledInFullWhereThatIsAskedFor) {
   ASSERT_EQ(try_extend(fusion, store_, more, how).code, BLEND_OK);
   ASSERT_EQ(try_extend(expected, store_, more, full).code, BLEND_OK);
   EXPECT_EQ(logits(fusion), logits(expected));
-  // What it vouches for is fused.
+  // A fuse that it trusts is not prefilled in full.
   how = hkvd(profile_, drift_, 0.1);
   how.on_untrusted = BLEND_ON_UNTRUSTED_FULL;
   how.correction = BLEND_CORRECTION_UNGUARDED;
   EXPECT_EQ(info(fuse(model_, store_, random_.prompt, how)).policy, BLEND_POLICY_HKVD);
-  // Without a profile nobody doubts.
+  // Without a profile no fuse is in doubt.
   how.correction = BLEND_CORRECTION_AUTO;
   how.profile = nullptr;
   how.ratio = 0.01;
@@ -382,7 +382,7 @@ TEST_F(WithProfile, MapsThatDoNotHoldForThePromptAreDoubted) {
   how.on_untrusted = BLEND_ON_UNTRUSTED_FAIL;
   const Outcome refused = try_fuse(model_, store_, random_.prompt, how).outcome;
   EXPECT_EQ(refused.code, BLEND_E_UNTRUSTED);
-  EXPECT_NE(refused.message.find("drift maps do not hold"), std::string::npos) << refused.message;
+  EXPECT_NE(refused.message.find("drift maps do not fit"), std::string::npos) << refused.message;
 
   how.on_untrusted = BLEND_ON_UNTRUSTED_FULL;
   FuseCase full{.policy = BLEND_POLICY_FULL};

@@ -63,7 +63,7 @@ TEST_F(Misses, AreComputedInThePassAndFoundByTheNext) {
   ASSERT_EQ(flush().code, BLEND_OK);
   const Fusion second = fuse(model_, store_, prompt_, how(BLEND_MISS_FAIL));
   ASSERT_TRUE(second);
-  // What was stored has seen its chunk prefix and nothing else of the prompt.
+  // The stored chunk was prefilled after its chunk prefix and nothing else of the prompt.
   expect_like_reference(ReferenceModel(path_), second, prompt_, how(BLEND_MISS_FAIL));
   const blend_segment_info stored = segment_info(second, 3), named = segment_info(first, 3);
   EXPECT_EQ(stored.source, BLEND_SOURCE_STORE);
@@ -154,8 +154,7 @@ TEST_F(Misses, ThatCannotBeStoredAreToldByTheFlush) {
   ASSERT_TRUE(fusion) << "the answer is there all the same";
   const Outcome told = flush();
   EXPECT_EQ(told.code, BLEND_E_CONTEXT_LENGTH);
-  EXPECT_NE(told.message.find("left to be prefilled behind a fuse"), std::string::npos)
-      << told.message;
+  EXPECT_NE(told.message.find("the deferred prefill of chunk"), std::string::npos) << told.message;
   EXPECT_EQ(events_.n, 2) << "12 tokens fit, 30 and 25 do not";
   const blend_chunk_id id = segment_info(fusion, 3).id;
   blend_error* error = nullptr;

@@ -440,7 +440,7 @@ TEST_F(Policies, WhatDoesNotGoTogetherIsRefused) {
           "term 1: policy 6 measures at a check layer");
   refused(with_terms({{BLEND_POLICY_ATTENTION, 1.0}, {BLEND_POLICY_PROBE, 1.0}}),
           "a union asks once");
-  refused(with_checks(BLEND_POLICY_ATTENTION, {{1, 0.1}}), "the first is 0");
+  refused(with_checks(BLEND_POLICY_ATTENTION, {{1, 0.1}}), "the first must be 0");
   refused(with_terms({{BLEND_POLICY_HKVD, 1.0}, {BLEND_POLICY_REUSE, 1.0}}), "term 1: policy 2");
   refused(with_terms({{BLEND_POLICY_HKVD, 0.0}}), "share 0");
   refused(with_terms({{BLEND_POLICY_HKVD, nan}}), "share nan");
