@@ -313,7 +313,7 @@ void arguments_segments(const fixture* f) {
   CHECK_CODE(INVALID, FUSE(1)); /* a prompt without a token */
   CHECK(fusion == NULL);
 
-  /* What looks odd and is fine: the same chunk twice, an empty text, no question. */
+  /* Odd but allowed: the same chunk twice, an empty text, no question. */
   THREE(BLEND_SEGMENT_CHUNK, BLEND_SEGMENT_TEXT, BLEND_SEGMENT_CHUNK);
   s[2].tokens = tokens;
   s[1] = segment(BLEND_SEGMENT_TEXT, NULL, 0);

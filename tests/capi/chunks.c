@@ -322,7 +322,7 @@ void chunks_by_label(const fixture* f) {
   close_world(&w);
 }
 
-/* What goes into an id: the tenant and the chunk prefix never share. */
+/* Tenant and chunk prefix are part of an id: chunks with another one are never shared. */
 void chunks_tenants(const fixture* f) {
   world w;
   int32_t tokens[30];

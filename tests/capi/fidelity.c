@@ -26,7 +26,7 @@ static seen look(const blend_store* store, const blend_model* model, double targ
   return s;
 }
 
-/* What was seen at this ratio, last. Beside it the ratio in force has a row, checked or not. */
+/* The last row at this ratio. The ratio in force has a row too, checked or not. */
 static blend_fidelity_row row_at(const blend_store* store, double ratio) {
   const seen s = look(store, NULL, 0);
   blend_fidelity_row row;
@@ -189,7 +189,7 @@ void fidelity_of_a_host_that_decodes(const fixture* f) {
   CHECK_OK(blend_store_run_checks(w.store, &err));
   row = row_at(w.store, 1);
   CHECK(row.n_tokens == 12 && row.agreement == 1);
-  /* What comes after full prefill has nothing to be checked. */
+  /* After full prefill there is nothing to check. */
   fusion = fuse_seed(&w, 4, &all);
   REQUIRE(fusion != NULL);
   CHECK((flags_of(fusion) & BLEND_FUSION_CHECKED) != 0);

@@ -102,7 +102,7 @@ void generate_batch_is_each_alone(const fixture* f) {
   CHECK(got[1].n == o[1].max_tokens && got[3].n == o[3].max_tokens && got[5].n == want[5].n);
   CHECK(memcmp(got[5].tokens, want[5].tokens, want[5].n * sizeof *got[5].tokens) == 0);
 
-  /* What fails the call generates nothing. */
+  /* If the call itself fails, nothing is generated. */
   requests[1] = requests[0];
   got[1].n = 0;
   CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "requests 0 and 1",

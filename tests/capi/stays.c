@@ -1,4 +1,4 @@
-/* What of a store stays, through the ABI: eviction, pins, tenants' quotas. */
+/* Which chunks a store keeps, through the ABI: eviction, pins, tenants' quotas. */
 #include <string.h>
 
 #include "fixture.h"
@@ -204,7 +204,7 @@ void stays_care(const fixture* f) {
   close_world(&w);
 }
 
-/* Where a fuse's rows came from: what the store keeps in memory is told from what it read. */
+/* The report of a fuse tells rows from the store's memory from rows that were read. */
 void stays_where_rows_came_from(const fixture* f) {
   world w;
   blend_store_options options;

@@ -101,7 +101,7 @@ void stop_cancel_before(const fixture* f) {
     CHECK_CODE(BLEND_E_CANCELLED, kCalls[i](f, &k, &err));
   }
   CHECK_CODE(BLEND_E_CANCELLED, blend_fusion_decode(k.fusion, k.tokens, 3, cancel, &err));
-  /* What was cancelled left nothing behind. */
+  /* A cancelled call leaves nothing behind. */
   CHECK_OK(blend_store_flush(k.w.store, &err));
   CHECK_OK(blend_store_get_report(k.w.store, &stat, &err));
   CHECK(stat.n_chunks == 0);

@@ -217,7 +217,7 @@ static size_t n_found_by(const world* w, const char* const documents[2],
   return n;
 }
 
-/* What precompute_texts stores is found by every prompt of the form, first turn or later. */
+/* Documents of precompute_texts are found by every prompt of the form, first turn or later. */
 void texts_of_a_conversation(const fixture* f) {
   world w;
   blend_chat_message m[4];

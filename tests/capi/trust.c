@@ -1,4 +1,4 @@
-/* What becomes of a fuse that its profile does not vouch for. */
+/* A fuse that its profile does not trust. */
 #include <stddef.h>
 
 #include "fixture.h"

@@ -89,7 +89,7 @@ class EvalTest(unittest.TestCase):
         self.write(records())
         self.cwd = self.dir / "cwd"
         self.cwd.mkdir()
-        # Where the store goes that nobody asked to keep.
+        # The folder of the temporary store.
         self.tmp = self.dir / "tmp"
         self.tmp.mkdir()
         self.env = {**os.environ, "TMPDIR": str(self.tmp)}

@@ -93,7 +93,7 @@ TEST_F(AttentionPolicy, ChoosesTheRowsOfAnIndependentComputation) {
 }
 
 TEST_F(AttentionPolicy, NeedsNoStatisticsOfTheChunks) {
-  // What a host puts has none.
+  // A chunk that the host puts has no statistics.
   const Store other = open_store(ctx_, dir_.file("other"));
   for (const ReferenceSegment& s : prompt_) {
     if (s.kind != BLEND_SEGMENT_CHUNK) continue;

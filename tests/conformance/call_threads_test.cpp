@@ -264,7 +264,7 @@ TEST_F(OneThread, ChunksAndWhatAMissLeavesBehind) {
                               nullptr, error);
     });
   });
-  expect_kept("a miss prefilled behind its fuse", [&](uint32_t n) {
+  expect_kept("a miss prefilled after its fuse", [&](uint32_t n) {
     Prompt missing = prompt_;
     missing[1].tokens = random_tokens(rng, 2048, 200);
     const Fusion f = fuse(model_, store_, missing, how(1, BLEND_MISS_COMPUTE_STORE));

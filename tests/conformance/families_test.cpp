@@ -77,7 +77,7 @@ TEST_P(Families, FusesAsTheReferenceDoes) {
   }
 }
 
-// What windows hide from the question has no part in a layer's answer.
+// Rows that a window hides from the question do not take part in a layer's answer.
 TEST_P(Families, TheQuestionChoosesAsInTheReference) {
   for (const double ratio : {0.1, 0.3, 1.0}) {
     const FuseCase how{.policy = BLEND_POLICY_ATTENTION, .ratio = ratio};
@@ -240,7 +240,7 @@ TEST_P(Families, IsWhatTransformersAndLlamaCppMakeOfIt) {
       fuse(model_, store_, prompt, {.policy = BLEND_POLICY_FULL, .reserve_tokens = 80});
   ASSERT_TRUE(fusion);
   const RandomModelSpec& spec = GetParam().spec;
-  // Of these, only Phi-3 rotates a part of a head in transformers and in llama.cpp.
+  // In transformers and in llama.cpp only Phi-3 rotates a part of a head.
   const bool known = spec.rotary_dim == 0 || spec.architecture == "phi3";
   if (known) {
     EXPECT_LE(max_difference(logits(fusion), golden->transformers), 1e-3);

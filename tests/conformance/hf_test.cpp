@@ -247,7 +247,7 @@ std::string fingerprint(const Ctx& ctx, const std::string& path) {
   return {reinterpret_cast<const char*>(info.fingerprint), sizeof info.fingerprint};
 }
 
-// What the answers depend on, and nothing else, tells models apart.
+// Fingerprints of models differ if, and only if, something differs that answers depend on.
 TEST(HfDirectory, FingerprintCoversWeightsTokenizerAndRope) {
   const Ctx ctx = make_ctx();
   const Directory first("llama");

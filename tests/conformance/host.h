@@ -1,4 +1,4 @@
-// What a host that runs the model itself has: K and V of a layer in its own layout.
+// The memory of a host that runs the model itself: K and V of a layer in its own layout.
 #pragma once
 
 #include <vector>

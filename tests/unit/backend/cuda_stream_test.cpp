@@ -1,4 +1,4 @@
-// What the CUDA backend's host code promises of streams, memory and errors, on the emulated device.
+// Streams, memory and errors of the CUDA backend's host code, on the emulated device.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -276,7 +276,7 @@ TEST_P(Int8GemmTest, ARowIsTheSameAloneAndAmongOthers) {
   const TensorView* part = &w->view;
   auto packed = int8_->pack({&part, 1});
   ASSERT_TRUE(packed.is_ok());
-  // Where there are no integer products, f32 takes their place.
+  // Without integer products f32 is used instead.
   if (!is_int8(**packed)) return;
   constexpr int64_t kRows = 300;
   const auto x = normal(kRows * kIn);

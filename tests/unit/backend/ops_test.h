@@ -54,7 +54,7 @@ class BackendOps : public testing::TestWithParam<BackendCase> {
   void expect_close(const std::vector<float>& got, const std::vector<double>& want) {
     expect_within(got, want, GetParam().tolerance);
   }
-  // Where a backend may have rounded to 16 bits on the way.
+  // Tolerance if a backend may have rounded intermediate values to 16 bits.
   void expect_near(const std::vector<float>& got, const std::vector<double>& want) {
     expect_within(got, want, GetParam().tolerance_16);
   }

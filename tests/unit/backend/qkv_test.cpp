@@ -128,7 +128,7 @@ TEST_P(BackendQkv, IsWhatTheOperationsOneByOneAre) {
     }
     expect_within(host(kv.tensor), want_kv, 1e-4);
     expect_near(host(q), want_q);
-    // What the cache has, turned back, in the slots of the rows and no others.
+    // K of the cache, rotated back, in the slots of the rows and in no others.
     for (size_t i = 0; i < rows; ++i) {
       const Owned there = make_empty(1, static_cast<int64_t>(2 * kv_dim));
       ASSERT_TRUE(

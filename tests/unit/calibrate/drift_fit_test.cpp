@@ -149,7 +149,7 @@ TEST_F(Fit, LowRankRecoversAMapOfThatRankAndHalfOfAnother) {
   for (uint32_t i = 0; i < maps->n_maps; ++i) {
     EXPECT_LT(largest_difference(whole(*maps, i), exact.truth[i]), 0.03);
   }
-  // What a lower rank explains falls with it, and never below what its best direction does.
+  // A lower rank explains less, but never less than its best direction does.
   float before = 1;
   for (const uint32_t rank : {8u, 4u, 2u, 1u}) {
     Rows rows({}, kOut, 0, 6);

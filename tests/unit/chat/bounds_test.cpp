@@ -14,7 +14,7 @@
 
 namespace {
 
-// What this process holds of memory, and the most it ever did.
+// The memory of this process, and its maximum so far.
 std::atomic<size_t> held{0};
 std::atomic<size_t> most_held{0};
 

@@ -240,7 +240,7 @@ TEST(ChatPrompt, VariablesReachTheTemplate) {
   auto prompt = make_prompt(template_of("qwen3"), *t, {{"user", "Who?"}}, {}, options);
   ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
   EXPECT_TRUE(prompt->text.ends_with("<think>\n\n</think>\n\n")) << prompt->text;
-  // What a host may say instead of what is given otherwise.
+  // Variables that a host may replace.
   auto own = Template::parse("{{ add_generation_prompt }}{{ tools }}");
   options.variables = R"({"add_generation_prompt": false, "tools": [1]})";
   prompt = make_prompt(*own, *t, {{"user", "Who?"}}, {}, options);

@@ -203,7 +203,7 @@ TEST(Missing, IsPrefilledFirstOnlyWhereAttentionToALongPromptCosts) {
   EXPECT_FALSE(sooner(512, 0.15, times(1, 2e-5)));
   EXPECT_TRUE(sooner(512, 0.15, times(1, 5e-5)));
   EXPECT_FALSE(sooner(512, 0.15, times(0, 1), 0));
-  // Where nothing is recomputed its prefill is all it takes.
+  // If nothing is recomputed, the chunk costs its prefill only.
   EXPECT_TRUE(prefill_first_is_sooner(512, 8192, {}, config, times(0, 1)));
 }
 
@@ -217,7 +217,7 @@ TEST(Pace, IsThatOfTheFusesBesideTheTimes) {
   EXPECT_NEAR(pace.place_s(), 50e-9, 1e-15);
 }
 
-// Where one is known alone it stands for both.
+// If only one of the two is known, it is used for both.
 TEST(Pace, OfFewRowsAndOfManyIsNotOne) {
   Pace pace;
   pace.add_computed(0.1, 1000, 2000);

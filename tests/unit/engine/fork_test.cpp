@@ -43,7 +43,7 @@ class ForkTest : public test::EngineTest {
     return std::move(*s);
   }
 
-  // What was done to a sequence, to be done again to one that was never forked.
+  // The calls on a sequence, to be repeated on one that was never forked.
   using Act = std::function<Status(Sequence&)>;
   struct Live {
     std::unique_ptr<Sequence> sequence;
@@ -128,7 +128,7 @@ TEST_F(ForkTest, WhateverIsDoneToTheOthersItIsWhatItWouldBeByItself) {
   }
 }
 
-// Where a file in memory must not be as large as the cache: by a copy, and without the signal.
+// If a file in memory must not be as large as the cache, the fork copies, and no signal is raised.
 TEST_F(ForkTest, WithoutSharedMemoryItIsACopy) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);

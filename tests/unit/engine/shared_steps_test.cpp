@@ -300,7 +300,7 @@ TEST_P(SharedStepsTest, GreedyTextOfConversationsThatForkAndFail) {
         auto other = s->fork();
         EXPECT_TRUE(other.is_ok()) << other.status().message();
         ++n_forked;
-        // What the one does next is nothing to the other.
+        // The next calls on one do not affect the other.
         Told unheard;
         generate(*s, {Kind::generate, act.n, 0, 0, true}, cancel, unheard);
         parents.push_back(std::move(s));

@@ -185,7 +185,7 @@ TEST_F(PolicyTest, UnionSplitsTheBudgetByTheShares) {
   }
 }
 
-// What the makers make is what the table says.
+// The makers' policies have the needs that the table states.
 TEST(PolicyRegistry, EveryRowIsMadeAsItSays) {
   const PolicySettings settings{.score = [](auto, auto, auto, auto) { return 0; }};
   std::set<uint32_t> codes;

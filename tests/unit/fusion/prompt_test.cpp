@@ -249,7 +249,7 @@ TEST_F(PromptTest, AChunkOfAnotherModelIsRefused) {
   EXPECT_EQ(build({{SegmentKind::chunk, {}, record->meta.id}}).status().code(), BLEND_E_MISMATCH);
 }
 
-// What an attacker who could make two token lists share an id would aim at.
+// The aim of an attacker who could make two token lists with one id.
 TEST_F(PromptTest, AHitWithOtherTokensIsAMiss) {
   ChunkMeta meta = describe_chunk(*model_, DType::f32, {}, "", tokens(5, 2));
   auto other =

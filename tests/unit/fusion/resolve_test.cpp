@@ -7,7 +7,7 @@
 namespace blend {
 namespace {
 
-// What BLEND_POLICY_AUTO becomes where `wanted` is what it should be.
+// BLEND_POLICY_AUTO must become `wanted`.
 class ResolvePolicyTest : public ::testing::Test {
  protected:
   // `wanted`: of the profile.

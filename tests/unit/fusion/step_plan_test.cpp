@@ -234,7 +234,7 @@ TEST_F(StepPlanTest, WhatOnlyTheEngineCanDoIsRefused) {
   options_.policy = Policy::ape;
   EXPECT_EQ(refusal(), BLEND_E_UNSUPPORTED);
   options_.policy = Policy::hkvd;
-  // Where nothing is prefilled for a plan, it is the host that computes what is missing.
+  // If the library does not prefill for a plan, the host computes the missing chunks.
   options_.on_miss = OnMiss::compute_store;
   EXPECT_EQ(refusal(), BLEND_OK);
 }

@@ -40,7 +40,7 @@ class TrustTest : public ::testing::Test {
     options.calibration = {&profile_, drift_, {}, correction_, on_untrusted_};
     return resolve({{}, options, {}}, {.n_layers = 4});
   }
-  // That of options that go together.
+  // The trust of options that can be combined.
   Trust trust(const FuseOptions& options) {
     auto fuse = apply(options);
     EXPECT_TRUE(fuse.is_ok()) << fuse.status().message();

@@ -1,4 +1,4 @@
-// What the CPU is found to have, against what the system says of it, and caps.
+// The detected instruction sets against those that the system reports, and caps on them.
 #include "cpu/isa.h"
 
 #include <gtest/gtest.h>

@@ -53,7 +53,7 @@ TEST(Fingerprint, SameFileSameDigest) {
   const std::string one = fingerprint(random_model(small()));
   EXPECT_EQ(one.size(), 64u);
   EXPECT_EQ(one, fingerprint(random_model(small())));
-  // Where things lie in the file, the model's name and its context do not count.
+  // Offsets in the file, the model's name and its context are not part of the fingerprint.
   GgufWriter moved = random_model(small());
   moved.string("general.name", "another").u32("llama.context_length", 100).alignment(64);
   EXPECT_EQ(one, fingerprint(moved));

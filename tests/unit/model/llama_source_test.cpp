@@ -188,7 +188,7 @@ TEST(LlamaSource, RopeVariants) {
   expect_error(
       GgufWriter(base).string(type, "yarn").f32("llama.rope.scaling.yarn_ext_factor", 0.5f),
       BLEND_E_UNSUPPORTED, "YaRN");
-  // What replaces YaRN's own factor, and what multiplies whatever there is.
+  // One key replaces YaRN's own factor, the other multiplies the result.
   yarn = open_bytes(GgufWriter(base)
                         .string(type, "yarn")
                         .f32(factor, 4)

@@ -232,7 +232,7 @@ TEST(ProfileFile, Version1IsRead) {
   EXPECT_EQ(q.value().n_measured, p.n_measured);
 }
 
-// What the library before version 3 wrote: it is read, and written again to the last byte.
+// A profile of the library before version 3 is read, and written again byte for byte.
 TEST(ProfileFile, Version2IsReadAndWrittenWhereNothingNeedsMore) {
   constexpr std::string_view kHex =
       "424c454e4450524602000000000000002601000000000000000306090c0f1215181b1e2124272a2d303336393c"

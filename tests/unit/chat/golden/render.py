@@ -140,7 +140,7 @@ SNIPPETS = [
     "{{ 2.5 is odd }}{{ 4.0 is even }}{{ 2.5 is divisibleby(0.5) }}{{ 9007199254740993 == 9007199254740992.0 }}",
     "{{ {1: 'a', true: 'b', 1.0: 'c'} }}{{ {1: 'a'}[true] }}{{ {none: 1} }}{{ 1 in {1.0: 2} }}", "{{ {[1]: 2} }}", "{{ [1] in {} }}",
     "{{ 'aXaXXa'.split('X') }}{{ 'aaaa'.rsplit('aa', 1) }}{{ 'aaa'.rsplit('aa') }}{{ 'xaybaz'.strip('xz') }}{{ 'ééaè'.strip('éè') }}",
-    # What a block sets is gone after it; its filters see it.
+    # Variables that a block sets are dropped after it; its filters see them.
     "{% set x %}{% set y = 1 %}{{ y }}{% endset %}{{ x }}[{{ y }}]", "{% filter default(y) %}{% set y = 1 %}{% endfilter %}[{{ y }}]",
     "{% filter replace('a', y) %}{% set y = 1 %}cat{% endfilter %}[{{ y }}]", "{% for i in [1] %}{% set x %}{% break %}{% endset %}{% endfor %}[{{ x }}]",
     "{% for x in [1] %}{% generation %}{{ x }}{% set z = 3 %}{{ z }}{{ loop.index }}{% endgeneration %}[{{ z }}]{% endfor %}",
@@ -164,7 +164,7 @@ SNIPPETS = [
     "{{ ['é', 'b', 'A'] | sort }}{{ ['日', 'A', 'a'] | unique | list }}", "{{ {'pop': 1}['pop'] }}{{ {'a': {'count': 2}}.a.count }}",
     "{{ '<b>' | safe }}{{ ('<' | safe) ~ '<' }}{{ '<' | safe | trim }}{{ ['<' | safe, '<'] | join }}",
 ]
-# What the snippets that read them are given: numbers as JSON has them.
+# Variables for the snippets that read them: numbers as JSON has them.
 VALUES = {"v": [1, 2.0, -0.0, 1e22, 1e-7, 2.5, 100.0, 9007199254740993]}
 
 

@@ -1,4 +1,4 @@
-// What a tier was told in confidence is nowhere in this process's memory once it is closed.
+// After a tier is closed its secrets are nowhere in this process's memory.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
