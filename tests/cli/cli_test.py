@@ -235,22 +235,22 @@ class CliTest(unittest.TestCase):
 
     # ---- Truncation
 
-    def test_perplexity_compares_turned_rows_with_computed_ones(self):
+    def test_perplexity_compares_rotated_rows_with_computed_ones(self):
         got = self.json("perplexity", "--model", self.model, "--docs", self.docs,
                         "--window", "16", "--drop", "0.25")
         self.assertEqual((got["window"], got["drop"], got["keep"]), (16, 4, 1))
         self.assertEqual(got["n_documents"], 1)
         self.assertGreaterEqual(got["recomputed"]["n_truncations"], 2)
-        self.assertEqual(got["turned"]["n_truncations"], got["recomputed"]["n_truncations"])
+        self.assertEqual(got["rotated"]["n_truncations"], got["recomputed"]["n_truncations"])
         self.assertGreater(got["recomputed"]["perplexity"], 1)
         # A random model's rows say little of each other, but they do say something.
-        self.assertNotEqual(got["turned"]["perplexity"], got["recomputed"]["perplexity"])
+        self.assertNotEqual(got["rotated"]["perplexity"], got["recomputed"]["perplexity"])
         self.assertAlmostEqual(
-            got["difference"], got["turned"]["perplexity"] - got["recomputed"]["perplexity"])
+            got["difference"], got["rotated"]["perplexity"] - got["recomputed"]["perplexity"])
         # Nothing but the last row left: its K and V depend on nothing that is gone.
         alone = self.json("perplexity", "--model", self.model, "--docs", self.docs,
                           "--window", "16", "--drop", "0.9375", "--keep", "0")
-        self.assertAlmostEqual(alone["difference"] / alone["turned"]["perplexity"], 0, places=4)
+        self.assertAlmostEqual(alone["difference"] / alone["rotated"]["perplexity"], 0, places=4)
         text = self.blend("perplexity", "--model", self.model, "--docs", self.docs,
                           "--window", "16").stdout
         self.assertIn("recomputed", text)

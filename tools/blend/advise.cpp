@@ -183,7 +183,7 @@ void run(AdviseOptions options) {
 void register_advise(CLI::App& app) {
   auto options = std::make_shared<AdviseOptions>();
   CLI::App* command = app.add_subcommand(
-      "advise", "What recomputing costs on this machine, and which storage hides it");
+      "advise", "How fast this machine computes, and the cheapest storage that adds no delay");
   add_model(*command, options->model);
   command
       ->add_option("--machine", options->machine,
@@ -213,7 +213,7 @@ void register_advise(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--chunk-tokens", options->advise.chunk_tokens,
-                   "Tokens of one chunk, over which a codec's scales are spread; 0 = 512")
+                   "Tokens of one chunk, which shares a codec's scales; 0 = 512")
       ->capture_default_str();
   command
       ->add_option("--ratio", options->advise.ratio, "Share of the reused rows that is recomputed")

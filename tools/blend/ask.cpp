@@ -417,10 +417,10 @@ void add_fuse_options(CLI::App& command, AskOptions& options) {
       ->check(CLI::IsMember(names_of(metric_choices())))
       ->capture_default_str();
   command
-      .add_option(
-          "--ratio", options.ratio,
-          "Share of the reused rows that is recomputed; fidelity: what keeps --agreement, as "
-          "far as the store has seen; auto: what hides behind loading, by --machine")
+      .add_option("--ratio", options.ratio,
+                  "Share of the reused rows that is recomputed; fidelity: the ratio that keeps "
+                  "--agreement, by the store's checks; auto: as much as takes no longer than "
+                  "loading, by --machine")
       ->check(check_ratio)
       ->type_name("R")
       ->capture_default_str();
@@ -437,11 +437,13 @@ void add_fuse_options(CLI::App& command, AskOptions& options) {
       ->type_name("FILE");
   command
       .add_option("--ttft-ms", options.ttft_ms,
-                  "With --ratio auto: the first token need not come sooner, and the time goes into "
-                  "recomputing; 0: as soon as can be")
+                  "With --ratio auto: a time to first token that is soon enough; spare time is "
+                  "used to recompute more; 0: as soon as possible")
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
-  command.add_option("--check-layer", options.check_layer, "Where the deviation is measured")
+  command
+      .add_option("--check-layer", options.check_layer,
+                  "The layer at which deviations are measured")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
   command
@@ -478,14 +480,14 @@ void add_fuse_options(CLI::App& command, AskOptions& options) {
       ->capture_default_str();
   command
       .add_option("--on-untrusted", options.on_untrusted,
-                  "A way of fusing that the profile does not vouch for: fuse and say so, prefill "
+                  "A way of fusing that the profile does not trust: fuse and say so, prefill "
                   "in full instead, or fail")
       ->check(CLI::IsMember(names_of(kOnUntrusted)))
       ->capture_default_str();
 }
 
 void add_answer_options(CLI::App& command, AskOptions& options) {
-  command.add_option("--max-tokens", options.max_tokens, "Most tokens of the answer")
+  command.add_option("--max-tokens", options.max_tokens, "Maximum tokens of the answer")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--temperature", options.temperature, "0: greedy")
@@ -516,7 +518,7 @@ void add_answer_options(CLI::App& command, AskOptions& options) {
       ->capture_default_str();
   command
       .add_option("--penalty-context", options.penalty_context,
-                  "Last tokens of the prompt that penalties count as generated")
+                  "Number of the prompt's last tokens that penalties count as generated")
       ->capture_default_str();
   command
       .add_option("--stop", options.stop,
@@ -561,7 +563,7 @@ void register_ask(CLI::App& app) {
       ->type_name("TEXT");
   command
       ->add_option("--question-template", options->question_template,
-                   "How the question is put; {question} stands for it, \\n for a new line")
+                   "The text around the question, which replaces {question}; \\n is a new line")
       ->check(check_question_template)
       ->type_name("TEXT")
       ->capture_default_str();
@@ -571,10 +573,11 @@ void register_ask(CLI::App& app) {
   add_chat_options(*command, options->chat);
   add_fuse_options(*command, *options);
   add_answer_options(*command, *options);
-  CLI::Option* const exact = command->add_flag(
-      "--exact", options->exact,
-      "Show the answer at once and correct it a moment later, when full prefill, which runs beside "
-      "it, prefers another word: what stands last is full prefill's answer");
+  CLI::Option* const exact =
+      command->add_flag("--exact", options->exact,
+                        "Show the answer at once, and run full prefill beside it. If full prefill "
+                        "prefers another word, the answer is corrected a moment later: the final "
+                        "answer is full prefill's");
   for (const char* name : {"--temperature", "--repetition-penalty", "--frequency-penalty",
                            "--presence-penalty", "--stop", "--logit-bias", "--logprobs"}) {
     exact->excludes(command->get_option(name));
@@ -586,8 +589,8 @@ void register_ask(CLI::App& app) {
   add_common_options(*command, options->common);
   command->footer(
       "The prompt is BOS and the system text, the chunks in document order, the question; with\n"
-      "--chat what the model's chat template makes of system text, documents and question. The\n"
-      "answer is streamed to stdout, then a table of what it took; with --json one object instead."
+      "--chat the model's chat template arranges them. The answer is streamed to stdout, followed\n"
+      "by a table of times and rows; with --json it is one object instead."
       "\n\nExample:\n"
       "  blend ask --model model.gguf --store ./store --docs ./handbook \\\n"
       "            --question \"Who signs the invoices?\" --compare --layers");

@@ -114,10 +114,9 @@ void run(const CalibrateOptions& options) {
 
 void add_search(CLI::App& command, CalibrateOptions& options) {
   command
-      .add_option(
-          "--chunk-prefixes", options.chunk_prefixes,
-          "What chunks are prefilled after: any of none, bos, text:...; default: the prompt "
-          "head of the samples")
+      .add_option("--chunk-prefixes", options.chunk_prefixes,
+                  "The texts before chunks while they are prefilled: any of none, bos, text:...; "
+                  "default: the prompt head of the samples")
       ->type_name("LIST");
   command
       .add_option("--metrics", options.metrics,
@@ -132,22 +131,21 @@ void add_search(CLI::App& command, CalibrateOptions& options) {
       ->type_name("LIST")
       ->capture_default_str();
   command
-      .add_option(
-          "--policies", options.policies,
-          "Policies that choose the rows: hkvd, cascade, attention; the last two only where a "
-          "sample asks a question")
+      .add_option("--policies", options.policies,
+                  "Policies that choose the rows: hkvd, cascade, attention; the last two need "
+                  "samples with a question")
       ->delimiter(',')
       ->check(CLI::IsMember({"hkvd", "cascade", "attention"}))
       ->type_name("LIST")
       ->capture_default_str();
   command
       .add_option("--check-layer,--check-layers", options.check_layers,
-                  "Where deviation is measured")
+                  "The layers at which deviations are measured")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 16))
       ->type_name("LIST")
       ->capture_default_str();
-  command.add_option("--kv-dtype", options.kv_dtype, "What chunks are stored as")
+  command.add_option("--kv-dtype", options.kv_dtype, "Type of K and V in stored chunks")
       ->check(CLI::IsMember(names_of(kKvDtypes)))
       ->capture_default_str();
 }
@@ -167,7 +165,7 @@ void add_drift(CLI::App& command, CalibrateOptions& options) {
       ->capture_default_str();
   command
       .add_option("--ridge", options.calibrate.ridge,
-                  "Ridge of the fit, relative to each input's own power; default: "
+                  "Ridge of the fit, relative to each input's own size; default: "
                   "cross-validation chooses")
       ->check(CLI::NonNegativeNumber);
 }
@@ -177,7 +175,9 @@ void add_drift(CLI::App& command, CalibrateOptions& options) {
 void register_calibrate(CLI::App& app) {
   auto options = std::make_shared<CalibrateOptions>();
   CLI::App* command = app.add_subcommand(
-      "calibrate", "Measure how a model bears fusing, fit its drift correction, write its profile");
+      "calibrate",
+      "Measure what fusing costs a model in quality, fit its drift correction, write "
+      "its profile");
   add_model(*command, options->model);
   add_sample_options(*command, options->samples);
   command
@@ -204,16 +204,16 @@ void register_calibrate(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--step-samples", options->calibrate.step_samples,
-                   "Samples, at most, that the layers' scales of codec rans are fitted on, and as "
-                   "many that they are judged on; 0: all layers alike")
+                   "Maximum number of samples for fitting the layers' scales of codec rans, and "
+                   "as many for judging them; 0: all layers alike")
       ->capture_default_str();
   add_common_options(*command, options->common);
   command->footer(
-      "The drift maps are fitted on every other sample and all is measured on the rest. Chosen is\n"
-      "what keeps the limits, with the margin of its 95 % interval, at the fewest FLOPs; of what\n"
-      "costs at most half as much again the one with the least KL. Each layer of its chunks is "
-      "rounded\n"
-      "by itself, to find the layers that codec rans may round coarsely.\n\n"
+      "Fits the drift maps on every other sample and measures on the rest. Among the ways of\n"
+      "fusing that keep the limits, with the margin of the 95 % interval, it finds the one with\n"
+      "the fewest FLOPs; of those with up to 1.5 times as many it takes the one with the least\n"
+      "KL. Then it rounds each layer of the chunks by itself, to find layers that codec rans may\n"
+      "round coarsely.\n\n"
       "Example:\n"
       "  blend calibrate --model model.gguf --data questions.jsonl\n"
       "  blend verify --model model.gguf --data others.jsonl\n"

@@ -20,8 +20,8 @@ CLI::Option* add_chat_template(CLI::App& app, ChatChoice& chat) {
 void add_chat_options(CLI::App& app, ChatChoice& chat) {
   CLI::Option* const wanted =
       app.add_flag("--chat", chat.wanted,
-                   "Put system text, documents and question by the model's chat template; the end "
-                   "of the assistant's turn ends the answer");
+                   "Format system text, documents and question by the model's chat template; the "
+                   "end of the assistant's turn ends the answer");
   for (const char* other : {"--question-template", "--special"}) {
     if (CLI::Option* const option = app.get_option_no_throw(other)) wanted->excludes(option);
   }

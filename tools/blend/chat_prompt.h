@@ -32,7 +32,7 @@ blendpp::Prompt plain_prompt(const blendpp::Model& model, const std::string& sys
                              const std::vector<std::string>& documents,
                              const std::string& question_template, const std::string& question,
                              bool special);
-// Of that what stands before the documents.
+// The head of that prompt: its tokens before the documents.
 blendpp::Tokens plain_head(const blendpp::Model& model, const std::string& system, bool special);
 
 }  // namespace blend_cli

@@ -44,8 +44,7 @@ void add_common_options(CLI::App& app, CommonOptions& options) {
 void add_backend_option(CLI::App& app, CommonOptions& options) {
   app.add_option(
          "--backend", options.backend,
-         "What computes: cpu, cuda (the first GPU), cuda:N, or auto (a GPU where one can be "
-         "had)")
+         "What computes: cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one)")
       ->capture_default_str();
   app.add_option("--device-cache", options.device_bytes,
                  "Bytes of GPU memory for chunks that were used, e.g. 8GiB; default none")
@@ -80,10 +79,9 @@ void add_store_path(CLI::App& app, StoreOptions& options) {
 
 void add_store_options(CLI::App& app, StoreOptions& options) {
   add_store_path(app, options);
-  app.add_option(
-         "--kv-dtype", options.kv_dtype,
-         "Type that new chunks are stored as: auto (bf16 for a bf16 model, else f16), f32, f16 "
-         "or bf16. Part of a chunk's id")
+  app.add_option("--kv-dtype", options.kv_dtype,
+                 "Type of K and V in new chunks: auto (bf16 for a bf16 model, else f16), f32, "
+                 "f16 or bf16. Part of a chunk's id")
       ->check(CLI::IsMember(names_of(kv_choices())))
       ->capture_default_str();
   add_codec(app, options);
@@ -125,7 +123,8 @@ void add_remote(CLI::App& app, RemoteChoice& remote) {
                  "TLS, redis+cluster://. User, password and seal key: BLEND_REMOTE_USER, _PASSWORD "
                  "and _SEAL_KEY of the environment")
       ->type_name("URL");
-  app.add_option("--remote-space", remote.space, "Prefix of every key there; default blend")
+  app.add_option("--remote-space", remote.space,
+                 "First part of every key on the server; default blend")
       ->type_name("NAME");
   app.add_option("--remote-ca", remote.ca, "Certificates (PEM) to check the server's with")
       ->type_name("FILE");
@@ -160,7 +159,7 @@ void set_remote(blendpp::StoreOptions& store, const RemoteChoice& remote) {
 
 void add_codec(CLI::App& app, StoreOptions& options) {
   app.add_option("--codec", options.codec,
-                 "How new chunks are kept: " + codec_names() +
+                 "Encoding of new chunks: " + codec_names() +
                      "; see docs/quality.md. Not part of a chunk's id")
       ->check(CLI::IsMember(names_of(codec_choices())))
       ->capture_default_str();
@@ -214,11 +213,10 @@ void add_model(CLI::App& app, ModelChoice& model) {
   app.add_option("--model", model.path, "GGUF file or Hugging Face directory of the model")
       ->required()
       ->type_name("FILE");
-  app.add_option(
-         "--weights", model.weights,
-         "How weights are kept: packed (a copy, the fastest), mapped (as the file has "
-         "them, decoded as they are used), int8 (8 bits, activations too: faster, not quite "
-         "the same answers), or auto: mapped where they are quantized, else packed")
+  app.add_option("--weights", model.weights,
+                 "How weights are kept: packed (a copy, the fastest), mapped (as the file has "
+                 "them, decoded as they are used), int8 (8 bits, activations too: faster, not "
+                 "quite the same answers), or auto: mapped for a quantized file, else packed")
       ->check(CLI::IsMember(names_of(weights_choices())))
       ->capture_default_str();
 }

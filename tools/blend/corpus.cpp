@@ -55,26 +55,24 @@ std::vector<std::string> split_chunk_prefixes(std::string_view list) {
 }
 
 void add_fusing_options(CLI::App& app, CorpusOptions& options) {
-  CLI::Option* prefix = app.add_option("--chunk-prefix", options.chunk_prefix,
-                                       "What chunks are prefilled after: head (all that a prompt "
-                                       "has before its first chunk), "
-                                       "none, bos or text:... Part of a chunk's id. Default: the "
-                                       "profile's, without a profile "
-                                       "head")
-                            ->check([](const std::string& spec) -> std::string {
-                              if (spec == "head" || spec == "none" || spec == "bos" ||
-                                  spec.rfind(kTextPrefix, 0) == 0)
-                                return {};
-                              return "must be head, none, bos or text:...";
-                            })
-                            ->type_name("PREFIX");
+  CLI::Option* prefix =
+      app.add_option(
+             "--chunk-prefix", options.chunk_prefix,
+             "The text before each chunk while it is prefilled: head (all that a prompt has "
+             "before its first chunk), none, bos or text:... Part of a chunk's id. Default: "
+             "the profile's, without a profile head")
+          ->check([](const std::string& spec) -> std::string {
+            if (spec == "head" || spec == "none" || spec == "bos" ||
+                spec.rfind(kTextPrefix, 0) == 0)
+              return {};
+            return "must be head, none, bos or text:...";
+          })
+          ->type_name("PREFIX");
   options.profile.clear();
-  app.add_option(
-         "--profile", options.profile,
-         "Profile that blend calibrate wrote of this model: chunk prefix, and for ask metric, "
-         "check "
-         "layer, ratio and drift correction come from it. Default: the one beside the model; "
-         "none: do without")
+  app.add_option("--profile", options.profile,
+                 "Profile of this model, written by blend calibrate. It sets the chunk prefix, "
+                 "and for ask also metric, check layer, ratio and drift correction. Default: "
+                 "the one beside the model; none: do without")
       ->excludes(prefix)
       ->type_name("FILE");
   app.add_option("--tenant", options.tenant, "Salt of the ids: tenants never share chunks")
@@ -88,7 +86,8 @@ void add_corpus_options(CLI::App& app, CorpusOptions& options, bool docs_require
       ->required(docs_required)
       ->type_name("PATH ...");
   app.add_option("--chunk-tokens", options.chunk_tokens,
-                 "Most tokens of a chunk; documents are cut at blank lines and packed up to it")
+                 "Maximum tokens of a chunk; documents are cut at blank lines, and paragraphs "
+                 "are packed up to it")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N")
       ->capture_default_str();

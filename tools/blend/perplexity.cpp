@@ -102,18 +102,18 @@ Window window_of(const PerplexityOptions& options, const blendpp::ModelInfo& inf
   return w;
 }
 
-void print_table(const Window& window, size_t n_documents, size_t n_short, const Score& anew,
-                 const Score& turned) {
+void print_table(const Window& window, size_t n_documents, size_t n_short, const Score& recomputed,
+                 const Score& rotated) {
   std::cout << format(
       "%zu documents, %zu too short for a window of %zu rows; %zu rows dropped "
       "after the first %zu\n%zu tokens after a truncation, %llu truncations\n\n",
-      n_documents, n_short, window.rows, window.drop, window.keep, anew.nll.size(),
-      static_cast<unsigned long long>(anew.n_truncations));
+      n_documents, n_short, window.rows, window.drop, window.keep, recomputed.nll.size(),
+      static_cast<unsigned long long>(recomputed.n_truncations));
   Table table({"rows that are left", "perplexity", "difference", "nats/token", "ms/truncation"});
-  for (const auto& [name, score] : {std::pair{"recomputed", &anew}, {"turned", &turned}}) {
+  for (const auto& [name, score] : {std::pair{"recomputed", &recomputed}, {"rotated", &rotated}}) {
     const double ms = static_cast<double>(score->truncate_ns) / 1e6;
     table.add({name, format("%.4f", score->perplexity()),
-               format("%+.4f", score->perplexity() - anew.perplexity()),
+               format("%+.4f", score->perplexity() - recomputed.perplexity()),
                format("%.5f", score->mean()),
                format("%.2f", ms / static_cast<double>(score->n_truncations))});
   }
@@ -132,7 +132,7 @@ void run(const PerplexityOptions& options) {
   const std::vector<Document> documents = read_documents(options.docs);
   const blendpp::Model model = open_model(ctx, options.model);
   const Window window = window_of(options, model.info());
-  Score anew, turned;
+  Score recomputed, rotated;
   size_t n_short = 0;
   ProgressBar bar("Reading");
   for (size_t i = 0; i < documents.size(); ++i) {
@@ -142,10 +142,10 @@ void run(const PerplexityOptions& options) {
       ++n_short;
       continue;
     }
-    read_document(model, tokens, window, false, anew);
-    read_document(model, tokens, window, true, turned);
+    read_document(model, tokens, window, false, recomputed);
+    read_document(model, tokens, window, true, rotated);
   }
-  if (anew.nll.empty()) {
+  if (recomputed.nll.empty()) {
     throw CommandError(
         kExitNotFound,
         format("no document has more tokens than the window of %zu rows: give longer "
@@ -158,14 +158,14 @@ void run(const PerplexityOptions& options) {
                                 {"keep", window.keep},
                                 {"n_documents", documents.size() - n_short},
                                 {"n_short", n_short},
-                                {"n_tokens", anew.nll.size()},
-                                {"recomputed", score_json(anew)},
-                                {"turned", score_json(turned)},
-                                {"difference", turned.perplexity() - anew.perplexity()}};
+                                {"n_tokens", recomputed.nll.size()},
+                                {"recomputed", score_json(recomputed)},
+                                {"rotated", score_json(rotated)},
+                                {"difference", rotated.perplexity() - recomputed.perplexity()}};
     std::cout << out.dump(2) << '\n';
     return;
   }
-  print_table(window, documents.size() - n_short, n_short, anew, turned);
+  print_table(window, documents.size() - n_short, n_short, recomputed, rotated);
 }
 
 }  // namespace
@@ -173,7 +173,7 @@ void run(const PerplexityOptions& options) {
 void register_perplexity(CLI::App& app) {
   auto options = std::make_shared<PerplexityOptions>();
   CLI::App* command = app.add_subcommand(
-      "perplexity", "What truncation costs: dropping the oldest rows, against recomputing");
+      "perplexity", "Perplexity after truncation: dropping the oldest rows, against recomputing");
   add_model(*command, options->model);
   command->add_option("--docs", options->docs, "Texts: files, or directories of .txt and .md")
       ->required()
@@ -185,7 +185,7 @@ void register_perplexity(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--keep", options->keep,
-                   "Rows in front that are never dropped; -1 = BOS, where the model wants one")
+                   "First rows that are never dropped; -1 = BOS, if the model wants one")
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 31))
       ->capture_default_str();
   add_common_options(*command, options->common);

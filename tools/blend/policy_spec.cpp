@@ -124,7 +124,7 @@ std::string policy_names() {
     std::string& list = entry_of(policy).has(blend::policy_table::kResearch) ? research : names;
     list += (list.empty() ? "" : ", ") + name;
   }
-  return names + "; to compare with: " + research;
+  return names + "; for comparison: " + research;
 }
 
 ApeSetting parse_ape(const std::string& text) {

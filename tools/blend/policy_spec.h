@@ -31,7 +31,7 @@ struct PolicySpec {
 PolicySpec parse_policy(const std::string& text);
 // A sentence if `text` is not a policy, otherwise "" (a CLI11 check).
 std::string check_policy(const std::string& text);
-// "auto, hkvd, ...; to compare with: first_k, ..." for help.
+// "auto, hkvd, ...; for comparison: first_k, ..." for help.
 std::string policy_names();
 
 // APE's temperature and scale, as "0.9:0.8". Throws CommandError (usage).

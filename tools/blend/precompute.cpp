@@ -268,10 +268,9 @@ void register_precompute(CLI::App& app) {
                     "Control tokens such as <|im_end|> in --system are recognized");
   add_chat_options(*command, options->chat);
   command
-      ->add_option(
-          "--contexts", options->contexts,
-          "Each chunk is stored as the mean over this many passes, each after another of the "
-          "chunks that are most similar to it; 0: after the head alone")
+      ->add_option("--contexts", options->contexts,
+                   "Number of passages: each chunk is stored as the mean over this many prefills, "
+                   "each after one of the chunks most similar to it; 0: after the head only")
       ->check(CLI::Range(0u, BLEND_MOST_CONTEXTS))
       ->capture_default_str();
   command
@@ -281,10 +280,10 @@ void register_precompute(CLI::App& app) {
       ->check(CLI::Range(0.0, 0.9))
       ->capture_default_str();
   command->add_flag("--refresh", options->refresh,
-                    "Store chunks again whose most similar chunks have changed");
+                    "Store those chunks again whose most similar chunks have changed");
   command->add_flag("--predecessors", options->predecessors,
-                    "Store each chunk also after the chunk before it in its document: nearer to "
-                    "full prefill where it follows that one in a prompt");
+                    "Also store each chunk after the chunk before it in its document: nearer to "
+                    "full prefill in prompts where it follows that chunk");
   add_common_options(*command, options->common);
   command->footer(
       "Each chunk is stored after the prompt head (what `blend ask` puts before the first chunk: "

@@ -26,7 +26,7 @@ void add_prompt_form(CLI::App& app, PromptForm& form) {
   add_chat_options(app, form.chat);
   app.add_option(
          "--question-template", form.question_template,
-         "How the question is put; {question} stands for it, \\n for a new line. Default: '" +
+         "The text around the question, which replaces {question}; \\n is a new line. Default: '" +
              std::string(kDefaultQuestionTemplate) + "', with --chat {question}")
       ->check(check_question_template)
       ->type_name("TEXT");

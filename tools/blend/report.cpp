@@ -179,7 +179,7 @@ std::string summary_text(const FusionReport& report) {
     text += "The ratio is not calibrated for this model; --compare shows what it costs.\n";
   }
   if ((info.flags & BLEND_FUSION_UNTRUSTED) != 0) {
-    text += "The profile does not vouch for this way of fusing; --compare shows what it costs.\n";
+    text += "The profile does not trust this way of fusing; --compare shows what it costs.\n";
   }
   return text;
 }

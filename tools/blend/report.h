@@ -17,7 +17,7 @@ struct FusionReport {
 };
 FusionReport report_of(const blendpp::Fusion& fusion);
 
-// What a chunk's record was prefilled after: BLEND_RECORD_*.
+// A name for the kind of a chunk's record, BLEND_RECORD_*.
 std::string record_text(uint32_t record);
 
 // TTFT and its parts, hits and misses, rows.

@@ -71,7 +71,7 @@ void add_sample_options(CLI::App& app, SampleOptions& options) {
   app.add_option("--skip", options.skip, "Leave out the first N samples")->type_name("N");
   app.add_option("--limit", options.limit, "Take N samples at most; 0: all")->type_name("N");
   add_prompt_form(app, options.form);
-  app.add_option("--chunk-tokens", options.chunk_tokens, "Most tokens of a chunk of --docs")
+  app.add_option("--chunk-tokens", options.chunk_tokens, "Maximum tokens of a chunk of --docs")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N")
       ->capture_default_str();

@@ -119,7 +119,7 @@ void register_store_care(CLI::App& store) {
         ->type_name("DIR");
     add_common_options(*command, options->common);
     command->footer(
-        "Without --out nobody may have the store open; the file is replaced in one step.\n\n"
+        "Without --out no process may have the store open; the file is replaced atomically.\n\n"
         "Example:\n  blend store compact --store ./store");
     command->callback([options] { compact(*options); });
   }
@@ -139,7 +139,7 @@ void register_store_care(CLI::App& store) {
         ->required()
         ->type_name("FILE");
     add_common_options(*command, options->common);
-    command->footer(in ? "Ids are taken on trust: import files of those whose chunks you would use."
+    command->footer(in ? "Ids are taken on trust: import files only from sources that you trust."
                          "\n\nExample:\n  blend store import --store ./other --file chunks.blend"
                        : "Without ids: every chunk that is sound.\n\n"
                          "Example:\n  blend store export --store ./store --file chunks.blend");

@@ -29,7 +29,7 @@ void remove_remote(const StoreRmOptions& options) {
                        "--remote removes by id: no --all, --label, --tag, --model or --dry-run");
   }
   if (options.choice.tenant.has_value()) {
-    throw CommandError(kExitUsage, "--remote removes by id, whoever's chunk it is: no --tenant");
+    throw CommandError(kExitUsage, "--remote removes by id, for every tenant: leave out --tenant");
   }
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Store store =

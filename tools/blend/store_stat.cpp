@@ -230,9 +230,8 @@ void register_store_stat(CLI::App& store) {
   command->add_flag("--metrics", options->metrics, "In the text format that Prometheus scrapes");
   add_common_options(*command, options->common);
   command->footer(
-      "Look-ups and evictions are of all processes since the store was made; look-ups are written "
-      "in "
-      "batches, so they lag behind. With --json and --watch: one object a line.\n\n"
+      "Look-ups and evictions are of all processes since the store was made. Look-ups are written\n"
+      "in batches, so their numbers lag a little. With --json and --watch: one object a line.\n\n"
       "Example:\n  blend store stat --store ./store");
   command->callback([options] { run(*options); });
 }

@@ -56,7 +56,7 @@ void run(const VerifyOptions& options) {
   }();
   const blendpp::ProfileInfo info = profile.info();
   // A profile that trusts no ratio has full prefill's, which these prompts would always keep.
-  const bool vouches = info.trusted != 0;
+  const bool trusted = info.trusted != 0;
   const double max_kl = verify.max_kl < 0 ? info.max_kl : verify.max_kl;
   const double min_top1 = verify.min_top1 < 0 ? info.min_top1 : verify.min_top1;
   if (options.common.json) {
@@ -64,7 +64,7 @@ void run(const VerifyOptions& options) {
                                 {"profile", profile_json(model, profile)},
                                 {"data", samples.source},
                                 {"n_samples", samples.prompts.size()},
-                                {"trusted", vouches && verdict.trusted != 0},
+                                {"trusted", trusted && verdict.trusted != 0},
                                 {"ratio", verdict.ratio},
                                 {"kl_mean", verdict.kl_mean},
                                 {"top1", verdict.top1},
@@ -75,9 +75,9 @@ void run(const VerifyOptions& options) {
     std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   } else {
     std::cout << measurements_table(model, lines, max_kl, min_top1) << "* keeps the limits\n\n";
-    if (vouches) std::cout << verdict_text(verdict, max_kl, min_top1) << '\n';
+    if (trusted) std::cout << verdict_text(verdict, max_kl, min_top1) << '\n';
   }
-  if (!vouches) {
+  if (!trusted) {
     throw CommandError(
         kExitUntrusted,
         "the profile trusts no ratio, so there is nothing to verify: calibrate again "
@@ -100,7 +100,7 @@ void register_verify(CLI::App& app) {
                    "Profile that blend calibrate wrote; default: the one beside the model")
       ->type_name("FILE");
   add_sample_options(*command, options->samples);
-  command->add_option("--ratios", options->ratios, "Measured besides the profile's own")
+  command->add_option("--ratios", options->ratios, "Ratios to measure besides the profile's own")
       ->delimiter(',')
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("LIST")

@@ -236,8 +236,8 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
       ->capture_default_str();
   command
       .add_option("--ratios", options.ratios,
-                  "Recomputed shares of the reused rows; fidelity: what a store begins with that "
-                  "knows nothing of the model, the default of a fuse")
+                  "Recomputed shares of the reused rows; fidelity: the default of a fuse, with a "
+                  "store that has checked no answers yet")
       ->delimiter(',')
       ->transform(CLI::Validator(
           [](std::string& text) -> std::string {
@@ -279,24 +279,26 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
       ->capture_default_str();
   command
       .add_option("--codecs", options.codecs,
-                  "Codecs of the chunks, each with a store's worth of its own: what they take, and "
-                  "what they change beside the first of none and zstd before them")
+                  "Codecs of the chunks, each with chunks of its own: their size, and how much "
+                  "they change the result compared with the first of none and zstd in the list")
       ->delimiter(',')
       ->check(CLI::IsMember(names_of(codec_choices())))
       ->type_name("LIST")
       ->excludes("--flops");
   command
       .add_option("--profile", options.profile,
-                  "What blend calibrate wrote: adds its way of fusing, plain and with its drift "
-                  "correction, at the same ratios and its own, and --policies that measure at its "
-                  "check layer; codec rans rounds each layer as it says")
+                  "Profile written by blend calibrate: adds its way of fusing, plain and with "
+                  "its drift correction, at the same ratios and its own, and --policies that "
+                  "measure at its check layer; codec rans uses its scale for each layer")
       ->type_name("FILE");
   command
       .add_option("--reference-weights", options.reference_weights,
-                  "Compare with full prefill of the same model with its weights kept so and the "
-                  "default --cache-dtype, not as those options say: what int8 costs, for one")
+                  "Compare with full prefill of the same model with weights kept in this way and "
+                  "the default --cache-dtype, e.g. to see what --weights int8 costs")
       ->check(CLI::IsMember(names_of(weights_choices())));
-  command.add_option("--check-layer", options.check_layer, "Where the deviation is measured")
+  command
+      .add_option("--check-layer", options.check_layer,
+                  "The layer at which deviations are measured")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
   command
@@ -314,7 +316,7 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
                    "Divide a deviation by the stored row's own size");
   command
       .add_option("--ape", options.ape,
-                  "Attention temperatures and scales that ape is tried with, as 0.9:0.9,1:0.8")
+                  "Attention temperatures and scales to try ape with, as 0.9:0.9,1:0.8")
       ->delimiter(',')
       ->check(check_ape)
       ->type_name("LIST")
@@ -331,11 +333,12 @@ void add_prompt(CLI::App& command, EvalOptions& options) {
           "The answer ends before this text, besides the end of a turn and --max-tokens; '' "
           "for none. Default: \\n, with --chat none")
       ->type_name("TEXT");
-  command.add_option("--max-tokens", options.max_tokens, "Most tokens of an answer")
+  command.add_option("--max-tokens", options.max_tokens, "Maximum tokens of an answer")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_flag("--floor,!--no-floor", options.floor,
-                   "Ask without any chunk too, to see what is known without reading (default: on)");
+                   "Also ask without any chunk, to see what the model knows without reading "
+                   "(default: on)");
 }
 
 }  // namespace
@@ -355,7 +358,8 @@ void register_eval(CLI::App& app) {
       ->type_name("N");
   command
       ->add_option("--group-by", options->group_by,
-                   "Also answers found by what the records have under this key, e.g. hops")
+                   "Also count right answers for each value that the records have under this key, "
+                   "e.g. hops")
       ->type_name("KEY");
   command
       ->add_option("--shuffle-chunks", options->shuffle_seed,
@@ -368,10 +372,9 @@ void register_eval(CLI::App& app) {
                    "Directory of the chunk store; default: a temporary one, removed at the end")
       ->type_name("DIR");
   command
-      ->add_option(
-          "--kv-dtype", options->store.kv_dtype,
-          "Type that new chunks are stored as: auto (bf16 for a bf16 model, else f16), f32, "
-          "f16 or bf16")
+      ->add_option("--kv-dtype", options->store.kv_dtype,
+                   "Type of K and V in new chunks: auto (bf16 for a bf16 model, else f16), f32, "
+                   "f16 or bf16")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}))
       ->capture_default_str();
   add_codec(*command, options->store);
@@ -384,8 +387,8 @@ void register_eval(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--json", options->json,
-                   "Write every figure, a record a question included; - for stdout (the table then "
-                   "goes to stderr)")
+                   "Write every figure, with a record for each question; - for stdout (the table "
+                   "then goes to stderr)")
       ->type_name("FILE");
   command->add_option("--html", options->html, "Write a report with pictures, one file")
       ->type_name("FILE");
@@ -396,11 +399,9 @@ void register_eval(CLI::App& app) {
       ->capture_default_str();
   add_backend_option(*command, options->common);
   command->footer(
-      "Full prefill is always run: it is the reference. The prompt is BOS and the system text, "
-      "the\n"
-      "chunks in the order of the record, the question, each tokenized on its own; with --chat, "
-      "what "
-      "the\nmodel's template makes of them.\n\n"
+      "Full prefill is always run: it is the reference. The prompt is BOS and the system text,\n"
+      "the chunks in the order of the record, the question, each tokenized on its own; with\n"
+      "--chat the model's template arranges them.\n\n"
       "Example:\n"
       "  blend eval --model model.gguf --data questions.jsonl --metrics v,k \\\n"
       "             --ratios 0.05,0.15,0.3 --records alone,head \\\n"

@@ -311,7 +311,7 @@ void run(const ServeOptions& options) {
 void register_serve(CLI::App& app) {
   auto options = std::make_shared<ServeOptions>();
   CLI::App* command =
-      app.add_subcommand("serve", "Answer over HTTP, by OpenAI's API, documents as chunks");
+      app.add_subcommand("serve", "Serve OpenAI's API over HTTP, with documents as chunks");
   add_model(*command, options->model);
   add_store_options(*command, options->store);
   command->add_flag("--read-only", options->read_only,
@@ -334,8 +334,8 @@ void register_serve(CLI::App& app) {
       ->type_name("FILE");
   command
       ->add_option("--api-keys", options->keys_file,
-                   "Lines of KEY TENANT [parallel=N] [max-tokens=N] [metrics]: each key has the "
-                   "chunks of its tenant, and limits of its own")
+                   "Lines of KEY TENANT [parallel=N] [max-tokens=N] [metrics]: each key sees the "
+                   "chunks of its tenant only, and has its own limits")
       ->type_name("FILE")
       ->excludes("--api-key-file");
   command->add_flag("--no-api-key", options->no_key, "Listen beyond this machine without a key");
@@ -348,18 +348,18 @@ void register_serve(CLI::App& app) {
                    "Pages of this origin (https://app.example) may use the server; *: all")
       ->type_name("ORIGIN");
   command->add_flag("--no-account", options->no_account,
-                    "Clients are not told which of their tokens were in the store");
+                    "Do not tell clients which of their tokens were in the store");
   command->add_option("--parallel", options->parallel, "Requests that compute at a time")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command
       ->add_option("--queue", options->queue,
-                   "Requests that may wait for that; more are refused (429)")
+                   "Requests that may wait to compute; more are refused (429)")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   command
       ->add_option("--connections", options->connections,
-                   "Clients that may be connected; when more come, the idle ones have to go")
+                   "Maximum number of connected clients; idle ones are disconnected when more come")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   command
@@ -374,18 +374,18 @@ void register_serve(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--max-tokens", options->max_tokens,
-                   "Most tokens of an answer, and of one whose request says nothing")
+                   "Maximum tokens of an answer; also the default of a request")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command
       ->add_option("--client-timeout", options->client_timeout_s,
-                   "Seconds a client may take to send its request, and to read an answer that is "
-                   "complete; then it is left")
+                   "Seconds that a client may take to send its request, and to read a complete "
+                   "answer; then it is disconnected")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   command
       ->add_option("--drain", options->drain_s,
-                   "Seconds that answers may take to end when the server is told to stop")
+                   "Seconds that running answers may take after the server is told to stop")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
   command->add_option("--policy", options->policy, "Which rows are recomputed: " + policy_names())
@@ -394,15 +394,15 @@ void register_serve(CLI::App& app) {
       ->capture_default_str();
   CLI::Option* const ratio =
       command
-          ->add_option(
-              "--ratio", options->ratio,
-              "Share of the reused rows that is recomputed; default: what keeps --agreement")
+          ->add_option("--ratio", options->ratio,
+                       "Share of the reused rows that is recomputed; default: the ratio that keeps "
+                       "--agreement")
           ->check(CLI::Range(0.0, 1.0));
   command
-      ->add_option(
-          "--agreement", options->agreement,
-          "Choose the ratio so that full prefill would prefer the same token at this share "
-          "of the answers' tokens, as idle checks see it (/metrics); default 0.98")
+      ->add_option("--agreement", options->agreement,
+                   "Choose the ratio so that full prefill would prefer the same token at this "
+                   "share of the answers' tokens, as measured by checks in idle time (/metrics); "
+                   "default 0.98")
       ->check(CLI::Range(0.5, 0.999))
       ->excludes(ratio)
       ->type_name("SHARE");
@@ -411,7 +411,8 @@ void register_serve(CLI::App& app) {
   command->footer(
       "POST /v1/chat/completions and /v1/completions (with \"stream\": true as events), GET\n"
       "/v1/models, /health and /metrics. Retrieved passages are \"documents\": texts, or ids of\n"
-      "stored chunks. SIGTERM: no more requests, those that run are answered.\n\nExample:\n"
+      "stored chunks. On SIGTERM it takes no more requests, and answers the running ones.\n\n"
+      "Example:\n"
       "  blend serve --model model.gguf --store ./store --port 8080");
   command->callback([options, command] {
     for (const char* name : {"--policy", "--ratio"}) {
