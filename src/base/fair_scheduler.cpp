@@ -26,7 +26,7 @@ uint32_t FairScheduler::enter(uint32_t width, bool reserved) {
 void FairScheduler::wait_in_line(uint32_t width, bool reserved, uint32_t& others) {
   Waiter self{width, reserved, nullptr, {}};
   const auto patient_until = std::chrono::steady_clock::now() + kPatience;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (reserved && first_ != nullptr) {  // before all others
     self.next = first_;
     first_ = &self;
@@ -58,7 +58,7 @@ void FairScheduler::wait_in_line(uint32_t width, bool reserved, uint32_t& others
 void FairScheduler::leave(uint32_t width, bool reserved) {
   if ((state_.fetch_add(worth(width, reserved)) & kWaiting) == 0) return;
   // The mutex is held for notify too: the waiter is on its thread's stack.
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (first_ != nullptr && fits(state_.load(), first_->width, first_->reserved)) {
     first_->turn.notify_one();
   }
@@ -66,7 +66,7 @@ void FairScheduler::leave(uint32_t width, bool reserved) {
 
 bool FairScheduler::release(uint32_t n) {
   if ((state_.fetch_sub(n * kKept) & kWaiting) == 0) return false;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (first_ == nullptr) return false;
   first_->turn.notify_one();
   return true;

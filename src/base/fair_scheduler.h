@@ -14,9 +14,9 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
+
+#include "base/guarded.h"
 
 namespace blend {
 
@@ -56,7 +56,7 @@ class FairScheduler {
     uint32_t width;
     bool reserved;
     Waiter* next = nullptr;
-    std::condition_variable turn;
+    CondVar turn;
   };
 
   // Added to state_ when a turn ends.
@@ -71,9 +71,9 @@ class FairScheduler {
   void wait_in_line(uint32_t width, bool reserved, uint32_t& others);
 
   std::atomic<uint64_t> state_;
-  std::mutex mutex_;
-  Waiter* first_ = nullptr;  // guarded by mutex_, as the next
-  Waiter* last_ = nullptr;
+  Mutex mutex_;
+  Waiter* first_ BLEND_GUARDED_BY(mutex_) BLEND_PT_GUARDED_BY(mutex_) = nullptr;
+  Waiter* last_ BLEND_GUARDED_BY(mutex_) BLEND_PT_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace blend

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
+
+#include "base/guarded.h"
 
 namespace blend {
 
@@ -28,7 +28,7 @@ class Foreground {
   // Blocks until no caller has waited for `quiet`, but at most for `most`: under constant load
   // background work still goes on, slowly. A Hurry ends the wait, as long as it lives.
   void stand_back(std::chrono::milliseconds quiet, std::chrono::milliseconds most) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     const auto until = Clock::now() + most;
     while (!hurry_) {
       const auto now = Clock::now();
@@ -58,12 +58,12 @@ class Foreground {
   using Clock = std::chrono::steady_clock;
 
   void enter() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++n_;
   }
   void leave() {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       --n_;
       last_ = Clock::now();
     }
@@ -71,17 +71,17 @@ class Foreground {
   }
   void hurry(int by) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       hurry_ += by;
     }
     changed_.notify_all();
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  uint32_t n_ = 0;            // scopes; guarded by mutex_
-  int hurry_ = 0;             // guarded by mutex_
-  Clock::time_point last_{};  // when the last of them ended; guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  uint32_t n_ BLEND_GUARDED_BY(mutex_) = 0;  // scopes
+  int hurry_ BLEND_GUARDED_BY(mutex_) = 0;
+  Clock::time_point last_ BLEND_GUARDED_BY(mutex_){};  // when the last of the scopes ended
 };
 
 }  // namespace blend

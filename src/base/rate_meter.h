@@ -5,7 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
+
+#include "base/guarded.h"
 
 namespace blend {
 
@@ -16,20 +17,20 @@ class RateMeter {
   void add(uint64_t amount, uint64_t ns) {
     if (amount == 0 || ns == 0) return;
     const double fresh = static_cast<double>(amount) * 1e9 / static_cast<double>(ns);
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     per_s_ = per_s_ == 0.0 ? fresh : per_s_ + kWeight * (fresh - per_s_);
   }
   // 0: nothing was measured yet.
   double per_second() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return per_s_;
   }
 
  private:
   // A change shows within a handful of calls, but one outlier does not dominate.
   static constexpr double kWeight = 0.25;
-  mutable std::mutex mutex_;
-  double per_s_ = 0.0;
+  mutable Mutex mutex_;
+  double per_s_ BLEND_GUARDED_BY(mutex_) = 0.0;
 };
 
 }  // namespace blend

@@ -117,7 +117,7 @@ Status ThreadPool::start_workers(uint32_t n_threads, bool pin) {
 
 ThreadPool::~ThreadPool() {
   {
-    std::lock_guard lock(sleep_mutex_);
+    const MutexLock lock(sleep_mutex_);
     stop_.store(true);
   }
   wake_.notify_all();
@@ -168,7 +168,7 @@ void ThreadPool::run(size_t n, size_t grain, const Task& task, uint32_t width, u
   const auto left = [&] { return (region.state.load() & kInside) == 0; };
   if (!spin_until(left)) {
     region.caller_sleeps.store(true);
-    std::unique_lock lock(sleep_mutex_);
+    MutexLock lock(sleep_mutex_);
     region.done.wait(lock, left);
     region.caller_sleeps.store(false);
   }
@@ -201,7 +201,7 @@ void ThreadPool::wake(uint32_t width, uint32_t others) {
   const size_t free = 1 + workers_.size() - busy;  // and this thread
   if (width <= free) return;
   // Under the mutex so that a worker that looked before the region opened is waiting by now.
-  { std::lock_guard lock(sleep_mutex_); }
+  { const MutexLock lock(sleep_mutex_); }
   if (width - free >= asleep) {
     wake_.notify_all();
   } else {
@@ -250,7 +250,7 @@ bool ThreadPool::Region::join(uint64_t& seen, uint32_t& seats_left) {
 void ThreadPool::leave(Region& region) {
   if ((region.state.fetch_sub(1) & kInside) != 1 || !region.caller_sleeps.load()) return;
   // Another caller may have the region by now: it looks again and sleeps on.
-  std::lock_guard lock(sleep_mutex_);
+  const MutexLock lock(sleep_mutex_);
   region.done.notify_one();
 }
 
@@ -264,7 +264,7 @@ void ThreadPool::wait_for_region(const std::vector<uint64_t>& seen) {
     return false;
   };
   if (spin_until(begun)) return;
-  std::unique_lock lock(sleep_mutex_);
+  MutexLock lock(sleep_mutex_);
   sleepers_.fetch_add(1);
   wake_.wait(lock, begun);
   sleepers_.fetch_sub(1);

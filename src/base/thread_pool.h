@@ -21,15 +21,14 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/fair_scheduler.h"
+#include "base/guarded.h"
 #include "base/status.h"
 
 namespace blend {
@@ -128,7 +127,7 @@ class ThreadPool {
     std::atomic<bool> caller_sleeps{false};  // until the last worker has left
     // Used by callers only.
     alignas(64) std::atomic<bool> taken{false};
-    std::condition_variable done;
+    CondVar done;
 
     void run_pieces(uint32_t thread);
     // joinable: a worker may join. join: it has joined, with the seat that is the difference to
@@ -166,8 +165,9 @@ class ThreadPool {
   // caller opens or leaves one before it looks for sleepers: one of the two sees the other.
   std::atomic<bool> stop_{false};
   std::atomic<uint32_t> sleepers_{0};  // workers
-  std::mutex sleep_mutex_;
-  std::condition_variable wake_;
+  Mutex
+      sleep_mutex_;  // guards no member: who notifies holds it, so that nobody falls asleep past it
+  CondVar wake_;
 
   alignas(64) FairScheduler scheduler_;  // not in a cache line that workers poll
 };

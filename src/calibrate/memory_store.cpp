@@ -25,13 +25,13 @@ class Snapshot final : public StoreSnapshot {
 }  // namespace
 
 std::shared_ptr<const ChunkRecord> MemoryStore::find(const Sha256& id) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = chunks_.find(id);
   return it == chunks_.end() ? nullptr : it->second;
 }
 
 std::vector<std::shared_ptr<const ChunkRecord>> MemoryStore::records() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<const ChunkRecord>> out;
   out.reserve(chunks_.size());
   for (const auto& [id, record] : chunks_) out.push_back(record);
@@ -53,14 +53,14 @@ Status MemoryStore::put(const ChunkRecord& record) {
 }
 
 Status MemoryStore::put_async(std::shared_ptr<const ChunkRecord> record) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Sha256 id = record->meta.id;
   chunks_[id] = std::move(record);
   return Status::ok();
 }
 
 void MemoryStore::clear() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   chunks_.clear();
 }
 

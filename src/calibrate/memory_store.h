@@ -3,9 +3,9 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/guarded.h"
 #include "store/chunk_store.h"
 
 namespace blend {
@@ -26,8 +26,8 @@ class MemoryStore final : public ChunkStore {
   std::vector<std::shared_ptr<const ChunkRecord>> records() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::map<Sha256, std::shared_ptr<const ChunkRecord>> chunks_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::map<Sha256, std::shared_ptr<const ChunkRecord>> chunks_ BLEND_GUARDED_BY(mutex_);
 };
 
 }  // namespace blend

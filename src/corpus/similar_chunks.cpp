@@ -39,7 +39,7 @@ Status check_length(std::span<const int32_t> tokens) {
 Status SimilarChunks::add(const Sha256& id, std::span<const int32_t> tokens) try {
   BLEND_RETURN_IF_ERROR(check_length(tokens));
   Chunk chunk{.terms = TermList(tokens), .text = text_of(tokens)};
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto it = slots_.find(id); it != slots_.end()) {
     if (chunks_[it->second].text == chunk.text) return Status::ok();
     return make_error(BLEND_E_INVALID_ARGUMENT,
@@ -55,7 +55,7 @@ Status SimilarChunks::add(const Sha256& id, std::span<const int32_t> tokens) try
   const bool may_be_result = tokens.size() >= options_.min_tokens;
   added_.clear();
   added_.reserve(chunk.terms.size());
-  chunk.terms.for_each([&](uint32_t token, uint32_t) {
+  chunk.terms.for_each([&](uint32_t token, uint32_t) BLEND_REQUIRES(mutex_) {
     added_.push_back(terms_.find_or_add(token));
     if (may_be_result) make_room(terms_.postings(added_.back()));
   });
@@ -66,7 +66,7 @@ Status SimilarChunks::add(const Sha256& id, std::span<const int32_t> tokens) try
   chunk.entry = &*slots_.emplace(id, slot).first;
 
   auto index = added_.begin();
-  chunk.terms.for_each([&](uint32_t, uint32_t count) {
+  chunk.terms.for_each([&](uint32_t, uint32_t count) BLEND_REQUIRES(mutex_) {
     terms_.count_up(*index);
     if (may_be_result) terms_.postings(*index).emplace_back(slot, count);
     ++index;
@@ -84,12 +84,13 @@ Status SimilarChunks::add(const Sha256& id, std::span<const int32_t> tokens) try
 }
 
 bool SimilarChunks::remove(const Sha256& id) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = slots_.find(id);
   if (it == slots_.end()) return false;
   const uint32_t slot = it->second;
   Chunk& chunk = chunks_[slot];
-  chunk.terms.for_each([&](uint32_t token, uint32_t) { terms_.count_down(terms_.find(token)); });
+  chunk.terms.for_each([&](uint32_t token, uint32_t)
+                           BLEND_REQUIRES(mutex_) { terms_.count_down(terms_.find(token)); });
   list_bytes_ -= chunk.terms.bytes();
   chunk = Chunk{};
   scales_[slot] = 0.0f;
@@ -102,7 +103,7 @@ bool SimilarChunks::remove(const Sha256& id) {
 
 double SimilarChunks::norm_of(const TermList& terms) const {
   double squares = 0.0;
-  terms.for_each([&](uint32_t token, uint32_t count) {
+  terms.for_each([&](uint32_t token, uint32_t count) BLEND_REQUIRES(mutex_) {
     const double w = term_frequency_weight(count) * (ln_n_ - terms_[terms_.find(token)].ln_df);
     squares += w * w;
   });
@@ -151,7 +152,7 @@ Result<std::vector<SimilarChunk>> SimilarChunks::similar_to(std::span<const int3
                                                             const SimilarQuery& query) const try {
   BLEND_RETURN_IF_ERROR(check_length(tokens));
   const TermList terms(tokens);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return look_up(terms, text_of(tokens), query);
 } catch (const std::bad_alloc&) {
   return Status::out_of_memory();
@@ -160,7 +161,7 @@ Result<std::vector<SimilarChunk>> SimilarChunks::similar_to(std::span<const int3
 Result<std::vector<SimilarChunk>> SimilarChunks::similar_to_stored(const Sha256& id,
                                                                    const SimilarQuery& query) const
     try {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = slots_.find(id);
   if (it == slots_.end()) {
     return make_error(BLEND_E_NOT_FOUND, "chunk %s is not in the corpus; add it first",
@@ -176,16 +177,17 @@ Result<std::vector<SimilarChunk>> SimilarChunks::similar_to_stored(const Sha256&
 size_t SimilarChunks::want(const TermList& terms) const {
   wanted_.clear();
   wanted_.reserve(terms.size());
-  terms.for_each([&](uint32_t token, uint32_t count) {
+  terms.for_each([&](uint32_t token, uint32_t count) BLEND_REQUIRES(mutex_) {
     const uint32_t index = terms_.find(token);
     if (index == TermTable::kNone) return;
     const double weight = term_frequency_weight(count) * (ln_n_ - terms_[index].ln_df);
     wanted_.push_back({index, static_cast<uint32_t>(terms_.postings(index).size()), weight});
   });
-  std::sort(wanted_.begin(), wanted_.end(), [this](const Wanted& a, const Wanted& b) {
-    return std::pair(a.n_postings, terms_[a.index].token) <
-           std::pair(b.n_postings, terms_[b.index].token);
-  });
+  std::sort(wanted_.begin(), wanted_.end(),
+            [this](const Wanted& a, const Wanted& b) BLEND_REQUIRES(mutex_) {
+              return std::pair(a.n_postings, terms_[a.index].token) <
+                     std::pair(b.n_postings, terms_[b.index].token);
+            });
   size_t n_postings = 0;
   for (const Wanted& w : wanted_) n_postings += w.n_postings;
   return std::min<size_t>(n_postings, options_.max_postings);
@@ -219,7 +221,7 @@ void SimilarChunks::sum_up(size_t n_postings) const {
 float SimilarChunks::similarity(const TermList& terms, double query_norm) const {
   double squares = 0.0;
   double product = 0.0;
-  terms.for_each([&](uint32_t token, uint32_t count) {
+  terms.for_each([&](uint32_t token, uint32_t count) BLEND_REQUIRES(mutex_) {
     const Term& term = terms_[terms_.find(token)];
     const double w = term_frequency_weight(count) * (ln_n_ - term.ln_df);
     squares += w * w;
@@ -253,7 +255,7 @@ Result<std::vector<SimilarChunk>> SimilarChunks::look_up(const TermList& terms, 
   // From here on nothing allocates: Term::weight and sums_ are sure to be cleared.
   sum_up(n_postings);
   double squares = 0.0;
-  terms.for_each([&](uint32_t token, uint32_t count) {
+  terms.for_each([&](uint32_t token, uint32_t count) BLEND_REQUIRES(mutex_) {
     const uint32_t index = terms_.find(token);
     const double idf = ln_n_ - (index == TermTable::kNone ? 0.0 : terms_[index].ln_df);
     const double w = term_frequency_weight(count) * idf;
@@ -267,7 +269,7 @@ Result<std::vector<SimilarChunk>> SimilarChunks::look_up(const TermList& terms, 
   const size_t batch = candidates_.size() <= most ? most : options_.max_candidates;
   for (size_t done = 0; done < std::min(most, candidates_.size()) && results.size() < query.n;) {
     const size_t end = std::min(done + batch, candidates_.size());
-    const auto at = [this](size_t i) {
+    const auto at = [this](size_t i) BLEND_REQUIRES(mutex_) {
       return candidates_.begin() + static_cast<std::ptrdiff_t>(i);
     };
     if (end < candidates_.size()) std::nth_element(at(done), at(end), candidates_.end(), before);
@@ -295,17 +297,17 @@ Result<std::vector<SimilarChunk>> SimilarChunks::look_up(const TermList& terms, 
 }
 
 bool SimilarChunks::contains(const Sha256& id) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return slots_.contains(id);
 }
 
 size_t SimilarChunks::n_chunks() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return slots_.size();
 }
 
 size_t SimilarChunks::bytes() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // A node of slots_: its link and the hash; malloc adds 8 bytes to each block.
   const size_t node = sizeof(Slots::value_type) + 2 * sizeof(void*) + 8;
   return terms_.bytes() + list_bytes_ + slots_.size() * (node + 16) +

@@ -25,11 +25,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "base/guarded.h"
 #include "base/hash.h"
 #include "base/status.h"
 #include "corpus/term_list.h"
@@ -104,36 +104,36 @@ class SimilarChunks {
     double weight;
   };
 
-  double norm_of(const TermList& terms) const;
-  void refresh_scale(uint32_t slot);
-  void refresh_some_scales();
-  void sweep();
+  double norm_of(const TermList& terms) const BLEND_REQUIRES(mutex_);
+  void refresh_scale(uint32_t slot) BLEND_REQUIRES(mutex_);
+  void refresh_some_scales() BLEND_REQUIRES(mutex_);
+  void sweep() BLEND_REQUIRES(mutex_);
   Result<std::vector<SimilarChunk>> look_up(const TermList& terms, uint64_t text,
-                                            const SimilarQuery& query) const;
-  size_t want(const TermList& terms) const;
-  void sum_up(size_t n_postings) const;
-  float similarity(const TermList& terms, double query_norm) const;
+                                            const SimilarQuery& query) const BLEND_REQUIRES(mutex_);
+  size_t want(const TermList& terms) const BLEND_REQUIRES(mutex_);
+  void sum_up(size_t n_postings) const BLEND_REQUIRES(mutex_);
+  float similarity(const TermList& terms, double query_norm) const BLEND_REQUIRES(mutex_);
 
   const SimilarChunksOptions options_;
-  mutable std::mutex mutex_;
-  mutable TermTable terms_;  // mutable: Term::weight
-  Slots slots_;
-  std::vector<Chunk> chunks_;  // by slot: in the order of adding
+  mutable Mutex mutex_;
+  mutable TermTable terms_ BLEND_GUARDED_BY(mutex_);  // mutable: Term::weight
+  Slots slots_ BLEND_GUARDED_BY(mutex_);
+  std::vector<Chunk> chunks_ BLEND_GUARDED_BY(mutex_);  // by slot: in the order of adding
   // 1 / norm by slot for step 1, which may be of an earlier N and df: every call of add() and
   // remove() computes two of them again, so that all are newer than half the corpus. 0: never a
   // result.
-  std::vector<float> scales_;
-  uint32_t next_scale_ = 0;
-  double ln_n_ = 0.0;            // ln of slots_.size()
-  size_t list_bytes_ = 0;        // of all TermLists
-  std::vector<uint32_t> added_;  // terms of the chunk that is being added
+  std::vector<float> scales_ BLEND_GUARDED_BY(mutex_);
+  uint32_t next_scale_ BLEND_GUARDED_BY(mutex_) = 0;
+  double ln_n_ BLEND_GUARDED_BY(mutex_) = 0.0;            // ln of slots_.size()
+  size_t list_bytes_ BLEND_GUARDED_BY(mutex_) = 0;        // of all TermLists
+  std::vector<uint32_t> added_ BLEND_GUARDED_BY(mutex_);  // terms of the chunk that is being added
 
   // Scratch of one look-up, kept so that the next one need not allocate.
-  mutable std::vector<float> sums_;  // by slot; 0 between look-ups
-  mutable std::vector<Wanted> wanted_;
-  mutable std::vector<uint32_t> touched_;
-  mutable std::vector<Scored> candidates_;
-  mutable std::vector<Scored> passed_;
+  mutable std::vector<float> sums_ BLEND_GUARDED_BY(mutex_);  // by slot; 0 between look-ups
+  mutable std::vector<Wanted> wanted_ BLEND_GUARDED_BY(mutex_);
+  mutable std::vector<uint32_t> touched_ BLEND_GUARDED_BY(mutex_);
+  mutable std::vector<Scored> candidates_ BLEND_GUARDED_BY(mutex_);
+  mutable std::vector<Scored> passed_ BLEND_GUARDED_BY(mutex_);
 };
 
 }  // namespace blend

@@ -10,6 +10,8 @@
 #include <memory>
 #include <span>
 
+#include "base/guarded.h"
+
 namespace blend {
 
 // Move-only. Constant after it was made, so that threads may share it.
@@ -24,9 +26,10 @@ class TermList {
   uint32_t size() const { return n_terms_; }  // distinct tokens
   uint32_t bytes() const { return n_bytes_; }
 
-  // visit(token, count) for every distinct token, ascending as uint32_t.
+  // visit(token, count) for every distinct token, ascending as uint32_t. Not analysed: `visit` runs
+  // under the locks of the caller.
   template <typename Visit>
-  void for_each(Visit&& visit) const {
+  void for_each(Visit&& visit) const BLEND_NO_THREAD_SAFETY_ANALYSIS {
     const uint8_t* at = bytes_.get();
     uint32_t token = 0;
     for (uint32_t i = 0; i < n_terms_; ++i) {

@@ -25,7 +25,7 @@ Layout layout_of(const ChunkShape& shape, const std::vector<RowRun>& rows) {
 
 DeviceTier::ChunkRef DeviceTier::find(const Key& key) {
   if (key.version == 0) return nullptr;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = entries_.find(key.id);
   if (found == entries_.end()) return nullptr;
   if (!(found->second.chunk->key == key)) {
@@ -44,7 +44,7 @@ DeviceTier::ChunkRef DeviceTier::admit(const Key& key, uint32_t n_layers, uint64
   chunk->bytes = n_layers * layer_bytes;
   chunk->layers.resize(n_layers);
   std::vector<ChunkRef> dropped;  // freed without the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto at = order_.begin(); bytes_ > budget_ - chunk->bytes && at != order_.end();) {
     const auto entry = entries_.find(*at++);
     if (entry->second.chunk.use_count() > 1) continue;
@@ -69,7 +69,7 @@ DeviceTier::ChunkRef DeviceTier::admit(const Key& key, uint32_t n_layers, uint64
 }
 
 DeviceTier::LayerRef DeviceTier::layer(const ChunkRef& chunk, uint32_t layer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return chunk->layers[layer];
 }
 
@@ -95,7 +95,7 @@ DeviceTier::LayerRef DeviceTier::keep(const ChunkRef& chunk, uint32_t layer,
   }
   auto memory = memory_.keep(layout.bytes, parts);
   if (!memory.is_ok()) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = entries_.find(chunk->key.id);
     if (found != entries_.end() && found->second.chunk == chunk) erase(found);
     return nullptr;
@@ -104,14 +104,14 @@ DeviceTier::LayerRef DeviceTier::keep(const ChunkRef& chunk, uint32_t layer,
   auto kept = std::make_shared<Layer>();
   kept->rows = {{base, base + layout.v_at, 0, shape.n_tokens, packed}};
   kept->memory = std::move(memory.value());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   LayerRef& place = chunk->layers[layer];
   if (place == nullptr) place = std::move(kept);  // another fuse may have been faster
   return place;
 }
 
 uint64_t DeviceTier::bytes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return bytes_;
 }
 

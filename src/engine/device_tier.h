@@ -11,10 +11,10 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "backend/device_memory.h"
+#include "base/guarded.h"
 #include "store/chunk/chunk.h"
 
 namespace blend {
@@ -66,14 +66,14 @@ class DeviceTier {
     std::list<Sha256>::iterator place;  // in order_
   };
   using Entries = std::map<Sha256, Entry>;
-  void erase(Entries::iterator entry);  // mutex_ held
+  void erase(Entries::iterator entry) BLEND_REQUIRES(mutex_);
 
   DeviceMemory& memory_;
   const uint64_t budget_;
-  mutable std::mutex mutex_;
-  Entries entries_;          // guarded by mutex_
-  std::list<Sha256> order_;  // oldest first; guarded by mutex_
-  uint64_t bytes_ = 0;       // guarded by mutex_
+  mutable Mutex mutex_;
+  Entries entries_ BLEND_GUARDED_BY(mutex_);
+  std::list<Sha256> order_ BLEND_GUARDED_BY(mutex_);  // oldest first
+  uint64_t bytes_ BLEND_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace blend

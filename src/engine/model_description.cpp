@@ -82,7 +82,7 @@ Result<std::shared_ptr<const ModelDescription>> ModelDescription::create(
 }
 
 Result<std::shared_ptr<const Ropes>> ModelDescription::ropes(uint32_t n_positions) const {
-  std::lock_guard lock(rope_mutex_);
+  const MutexLock lock(rope_mutex_);
   if (ropes_ == nullptr || ropes_->n_positions() < n_positions) {
     const uint32_t grown = std::min(std::bit_ceil(std::max(n_positions, 1024u)), context_length_);
     BLEND_ASSIGN(ropes_, Ropes::create(backend(), config(), std::max(grown, n_positions)));

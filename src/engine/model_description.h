@@ -7,11 +7,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 
 #include "backend/backend.h"
+#include "base/guarded.h"
 #include "base/hash.h"
 #include "engine/ropes.h"
 #include "engine/runtime.h"
@@ -60,8 +60,8 @@ class ModelDescription {
   uint32_t context_length_ = 0;
 
  private:
-  mutable std::mutex rope_mutex_;
-  mutable std::shared_ptr<const Ropes> ropes_;
+  mutable Mutex rope_mutex_;
+  mutable std::shared_ptr<const Ropes> ropes_ BLEND_GUARDED_BY(rope_mutex_);
 };
 
 }  // namespace blend

@@ -14,7 +14,7 @@ struct SharedSteps::Caller {
   uint32_t n_threads = 0;  // its ThreadCap
   size_t n_left = 0;       // requests that are not done
   bool leads = false;
-  std::condition_variable wake;
+  CondVar wake;
 };
 
 SharedSteps::SharedSteps(const Model& model, uint32_t max_rows)
@@ -25,16 +25,16 @@ SharedSteps::SharedSteps(const Model& model, uint32_t max_rows)
 }
 
 uint64_t SharedSteps::n_steps() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return n_steps_;
 }
 uint64_t SharedSteps::n_rows() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return n_rows_;
 }
 
 void SharedSteps::leave(Member& member) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (member.expected_in_ != round_) return;
   member.expected_in_ = 0;
   if (--n_expected_ == 0) gathered_.notify_one();
@@ -59,7 +59,7 @@ void SharedSteps::run(std::span<Request> requests) {
   Caller caller;
   caller.n_threads = ThreadCap::current();
   caller.n_left = requests.size();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (Request& request : requests) arrive(request, caller);
   if (leading_) {
     gathered_.notify_one();
@@ -71,14 +71,13 @@ void SharedSteps::run(std::span<Request> requests) {
   while (caller.n_left > 0 || stepping_) {
     if (!stepping_) {
       gather(lock);
-      begin(lock);
+      begin();
     }
-    if (!advance(lock, caller)) break;
+    if (!advance(caller)) break;
   }
   hand_over();
 }
 
-// The mutex is held.
 void SharedSteps::hand_over() {
   Caller* heir = nullptr;
   if (stepping_) {
@@ -94,20 +93,21 @@ void SharedSteps::hand_over() {
   heir->wake.notify_one();
 }
 
-void SharedSteps::gather(std::unique_lock<std::mutex>& lock) {
+void SharedSteps::gather(MutexLock& lock) {
   if (contested_) {
     const auto theirs = ended_ + took_;
     while (Clock::now() < theirs) gathered_.wait_until(lock, theirs);
   }
   if (n_expected_ == 0) return;
   const auto patience = std::min<Clock::duration>(took_ / kPatienceShare, kMostPatience);
-  gathered_.wait_until(lock, ended_ + patience,
-                       [&] { return n_expected_ == 0 || n_waiting_ >= max_rows_; });
+  gathered_.wait_until(lock, ended_ + patience, [&]() BLEND_REQUIRES(mutex_) {
+    return n_expected_ == 0 || n_waiting_ >= max_rows_;
+  });
   ++round_;
   n_expected_ = 0;
 }
 
-void SharedSteps::begin(std::unique_lock<std::mutex>& /*lock*/) {
+void SharedSteps::begin() {
   parts_.clear();
   rows_.clear();
   tokens_.clear();
@@ -150,7 +150,6 @@ uint32_t SharedSteps::cap() const {
   return static_cast<uint32_t>(std::min<uint64_t>(sum, UINT32_MAX));
 }
 
-// The mutex is held.
 void SharedSteps::finish(size_t i, Status status) {
   const Part& part = parts_[i];
   Request* const request = std::exchange(parts_[i].request, nullptr);
@@ -180,7 +179,6 @@ Status check(const CancelToken* cancel) noexcept {
 
 }  // namespace
 
-// The mutex is held.
 void SharedSteps::drop_cancelled() {
   for (size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
@@ -197,7 +195,7 @@ void SharedSteps::drop_cancelled() {
   }
 }
 
-bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& leader) {
+bool SharedSteps::advance(const Caller& leader) {
   const uint32_t n_layers = model_.config().n_layers;
   const ThreadCap threads(cap());
   // Where a device computes, the readers of fuses use the threads meanwhile.
@@ -209,19 +207,20 @@ bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& lead
                                  [](const Part& part) { return part.request != nullptr; });
     if (!any || layer_ > n_layers) break;
     if (leader.n_left == 0) return false;
-    lock.unlock();
     Status status = Status::ok();
-    try {
-      if (layer_ == 0 && runs_recorded()) {
-        status = compute_recorded();
-        layer_ = n_layers;
-      } else {
-        status = layer_ < n_layers ? compute_layer() : compute_logits();
+    {
+      const MutexUnlock unlocked(mutex_);
+      try {
+        if (layer_ == 0 && runs_recorded()) {
+          status = compute_recorded();
+          layer_ = n_layers;
+        } else {
+          status = layer_ < n_layers ? compute_layer() : compute_logits();
+        }
+      } catch (...) {
+        status = Status::out_of_memory();
       }
-    } catch (...) {
-      status = Status::out_of_memory();
     }
-    lock.lock();
     ++layer_;
     if (status.is_ok()) continue;
     // No memory for scratch that all share: each may still find enough by itself.
@@ -237,7 +236,6 @@ bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& lead
   return true;
 }
 
-// The mutex is held, and the logits are there.
 void SharedSteps::end() {
   stepping_ = false;
   ended_ = Clock::now();

@@ -24,13 +24,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "base/guarded.h"
 #include "engine/forward.h"
 
 namespace blend {
@@ -100,40 +99,41 @@ class SharedSteps {
     uint32_t n_rows = 1;
     uint32_t n_ahead = 0;  // not failed so far
   };
-  void leave(Member& member);
-  void arrive(Request& request, Caller& caller);
-  void gather(std::unique_lock<std::mutex>& lock);
-  void begin(std::unique_lock<std::mutex>& lock);
+  void leave(Member& member) BLEND_EXCLUDES(mutex_);
+  void arrive(Request& request, Caller& caller) BLEND_REQUIRES(mutex_);
+  void gather(MutexLock& lock) BLEND_REQUIRES(mutex_);
+  void begin() BLEND_REQUIRES(mutex_);
   // True: the step is over. False: the leader has nothing left in it, but others have.
-  bool advance(std::unique_lock<std::mutex>& lock, const Caller& leader);
+  // Lets go of the mutex while it computes.
+  bool advance(const Caller& leader) BLEND_REQUIRES(mutex_);
   Status make_room(uint32_t rows);
   bool runs_recorded() const;
   Status compute_recorded();
   Status compute_layer();
   Status compute_logits();
   bool any_failed(const Part& part) const;
-  void drop_cancelled();
-  void finish(size_t i, Status status);
-  void end();
-  void hand_over();
+  void drop_cancelled() BLEND_REQUIRES(mutex_);
+  void finish(size_t i, Status status) BLEND_REQUIRES(mutex_);
+  void end() BLEND_REQUIRES(mutex_);  // the logits are there
+  void hand_over() BLEND_REQUIRES(mutex_);
   uint32_t cap() const;
 
   const Model& model_;
   const uint32_t max_rows_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable gathered_;  // the leader waits
-  // Guarded by mutex_.
-  bool leading_ = false;      // there is a leader
-  Request* first_ = nullptr;  // those that wait for a step, as they came
-  Request** last_ = &first_;
-  size_t n_waiting_ = 0;
-  uint64_t round_ = 1;
-  size_t n_expected_ = 0;      // members whose expected_in_ is round_
-  Clock::time_point ended_{};  // the last step
-  Clock::duration took_{};
-  bool contested_ = false;  // other regions waited for its threads
-  uint64_t n_steps_ = 0, n_rows_ = 0;
+  mutable Mutex mutex_;
+  CondVar gathered_;                                   // the leader waits
+  bool leading_ BLEND_GUARDED_BY(mutex_) = false;      // there is a leader
+  Request* first_ BLEND_GUARDED_BY(mutex_) = nullptr;  // those that wait for a step, as they came
+  Request** last_ BLEND_GUARDED_BY(mutex_) = &first_;
+  size_t n_waiting_ BLEND_GUARDED_BY(mutex_) = 0;
+  uint64_t round_ BLEND_GUARDED_BY(mutex_) = 1;
+  size_t n_expected_ BLEND_GUARDED_BY(mutex_) = 0;      // members whose expected_in_ is round_
+  Clock::time_point ended_ BLEND_GUARDED_BY(mutex_){};  // the last step
+  Clock::duration took_ BLEND_GUARDED_BY(mutex_){};
+  bool contested_ BLEND_GUARDED_BY(mutex_) = false;  // other regions waited for its threads
+  uint64_t n_steps_ BLEND_GUARDED_BY(mutex_) = 0;
+  uint64_t n_rows_ BLEND_GUARDED_BY(mutex_) = 0;
 
   // Used by the leader; members that others see are guarded too.
   bool stepping_ = false;

@@ -15,7 +15,7 @@ Result<std::shared_ptr<SimilarChunks>> Corpora::index_of(const ModelDescription&
                                                          const CorpusKey& key,
                                                          const ForEach& for_each) {
   const Sha256 id = corpus_id(model, key);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& entry : indices_) {
     if (entry.first != id) continue;
     std::rotate(&entry, &entry + 1, indices_.data() + indices_.size());

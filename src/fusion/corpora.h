@@ -3,11 +3,11 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/guarded.h"
 #include "corpus/similar_chunks.h"
 #include "engine/model_description.h"
 
@@ -33,8 +33,9 @@ class Corpora {
 
  private:
   static constexpr size_t kMost = 16;  // corpora kept; a store has few heads and tenants in use
-  std::mutex mutex_;
-  std::vector<std::pair<Sha256, std::shared_ptr<SimilarChunks>>> indices_;  // the latest last
+  Mutex mutex_;
+  // The latest last.
+  std::vector<std::pair<Sha256, std::shared_ptr<SimilarChunks>>> indices_ BLEND_GUARDED_BY(mutex_);
 };
 
 }  // namespace blend

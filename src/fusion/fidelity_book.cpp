@@ -58,7 +58,7 @@ uint32_t FidelityKey::first_rung() const {
 }
 
 void FidelityBook::take(const std::vector<Note>& notes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Note& note : notes) {
     const std::optional<FidelityKey> key = read_name(note.name);
     auto record = decode(note.bytes);
@@ -76,7 +76,7 @@ void FidelityBook::take(const std::vector<Note>& notes) {
 Status FidelityBook::refresh(const Sha256* fingerprint) {
   if (notes_ == nullptr) return Status::ok();
   if (fingerprint != nullptr) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const Clock::time_point now = Clock::now();
     const auto [at, first] = read_at_.try_emplace(*fingerprint, now);
     if (!first && now - at->second < kFresh) return Status::ok();
@@ -90,14 +90,14 @@ Status FidelityBook::refresh(const Sha256* fingerprint) {
 }
 
 double FidelityBook::ratio(const FidelityKey& key, double target) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   FidelityRecord& record = entries_[key].record;
   record.follow(target, key.first_rung());
   return record.ratio(target, key.first_rung());
 }
 
 uint64_t FidelityBook::n_checks(const FidelityKey& key, double ratio) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = entries_.find(key);
   return found == entries_.end() ? 0 : found->second.record.rungs[rung_of(ratio)].n_checks;
 }
@@ -106,7 +106,7 @@ void FidelityBook::observe(const FidelityKey& key, double ratio, const CheckedAn
   look(key.fingerprint);
   std::vector<double> targets;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const LadderState& s : entries_[key].record.states) targets.push_back(s.target());
   }
   FidelityRecord fresh;
@@ -117,7 +117,7 @@ void FidelityBook::observe(const FidelityKey& key, double ratio, const CheckedAn
     return fresh.encode();
   };
   const bool written = writes_ && notes_->change_note(key.note_name(), change).is_ok();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Entry& entry = entries_[key];
   if (written) {
     for (const LadderState& s : entry.record.states) {
@@ -134,7 +134,7 @@ Result<std::vector<std::pair<FidelityKey, FidelityRecord>>> FidelityBook::all(
     const Sha256* fingerprint) {
   BLEND_RETURN_IF_ERROR(refresh(fingerprint));
   std::vector<std::pair<FidelityKey, FidelityRecord>> out;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [key, entry] : entries_) {
     if (fingerprint == nullptr || key.fingerprint == *fingerprint) {
       out.emplace_back(key, entry.record);

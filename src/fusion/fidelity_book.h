@@ -6,10 +6,10 @@
 #include <compare>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/guarded.h"
 #include "base/hash.h"
 #include "control/fidelity.h"
 #include "store/notes.h"
@@ -62,9 +62,9 @@ class FidelityBook {
   const std::shared_ptr<StoreNotes> notes_;
   const bool writes_;
 
-  std::mutex mutex_;
-  std::map<FidelityKey, Entry> entries_;         // mutex_
-  std::map<Sha256, Clock::time_point> read_at_;  // mutex_
+  Mutex mutex_;
+  std::map<FidelityKey, Entry> entries_ BLEND_GUARDED_BY(mutex_);
+  std::map<Sha256, Clock::time_point> read_at_ BLEND_GUARDED_BY(mutex_);
 };
 
 }  // namespace blend

@@ -19,7 +19,7 @@ FidelityChecks::FidelityChecks(std::shared_ptr<IdleWorker> worker,
 void FidelityChecks::close() {
   if (forked()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(closed_, true)) return;
     queue_.clear();
   }
@@ -42,7 +42,7 @@ std::optional<AnswerTrace> FidelityChecks::mark(Fused& fused) {
   book_->look(key.fingerprint);
   const bool known = book_->n_checks(key, ratio) >= kFirst;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return std::nullopt;
     bool chosen = ++n_fuses_ % options_.every == 0;
     if (!chosen && !known) chosen = first_[{key, rung_of(ratio)}]++ < kFirst;
@@ -64,7 +64,7 @@ bool FidelityChecks::add(AnswerTrace trace, const Sequence& sequence) {
   job.tokens.assign(all.begin(),
                     all.begin() + static_cast<int64_t>(job.trace.n_prompt() + n_answer));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return false;
     if (queue_.size() >= kMostQueued || !worker_->start()) {
       ++counts_.dropped;
@@ -79,13 +79,14 @@ bool FidelityChecks::add(AnswerTrace trace, const Sequence& sequence) {
 void FidelityChecks::run_all() {
   if (forked()) return;
   const Foreground::Hurry hurry(worker_->foreground());
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return closed_ || (queue_.empty() && !working_); });
+  MutexLock lock(mutex_);
+  changed_.wait(lock,
+                [&]() BLEND_REQUIRES(mutex_) { return closed_ || (queue_.empty() && !working_); });
 }
 
 FidelityChecks::Counts FidelityChecks::counts() const {
   if (forked()) return {};
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Counts out = counts_;
   out.queued = queue_.size() + (working_ ? 1 : 0);
   return out;
@@ -106,7 +107,7 @@ Result<CheckedAnswer> FidelityChecks::check(const Job& job) {
 }
 
 bool FidelityChecks::work() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (queue_.empty() || closed_) return false;
   std::optional<Job> job(std::move(queue_.front()));
   queue_.pop_front();

@@ -5,16 +5,15 @@
 // pass, and writes to the book at how many positions both prefer the same token.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "base/cancel.h"
+#include "base/guarded.h"
 #include "engine/model.h"
 #include "fusion/answer_trace.h"
 #include "fusion/fidelity_book.h"
@@ -80,14 +79,15 @@ class FidelityChecks final : private IdleWorker::Client {
   const Options options_;
   CancelToken cancel_;  // of the running check
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> queue_;  // mutex_, as all below
-  bool working_ = false;
-  bool closed_ = false;
-  uint64_t n_fuses_ = 0;                                        // that could have been marked
-  std::map<std::pair<FidelityKey, uint32_t>, uint32_t> first_;  // marked first, by key and rung
-  Counts counts_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<Job> queue_ BLEND_GUARDED_BY(mutex_);
+  bool working_ BLEND_GUARDED_BY(mutex_) = false;
+  bool closed_ BLEND_GUARDED_BY(mutex_) = false;
+  uint64_t n_fuses_ BLEND_GUARDED_BY(mutex_) = 0;  // that could have been marked
+  // Marked first, by key and rung.
+  std::map<std::pair<FidelityKey, uint32_t>, uint32_t> first_ BLEND_GUARDED_BY(mutex_);
+  Counts counts_ BLEND_GUARDED_BY(mutex_);
 };
 
 }  // namespace blend

@@ -25,7 +25,7 @@ IdleWorker::~IdleWorker() {
     return;
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
@@ -33,21 +33,21 @@ IdleWorker::~IdleWorker() {
 }
 
 void IdleWorker::enter(Client& client) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   clients_.push_back(&client);
 }
 
 void IdleWorker::leave(Client& client) {
   if (forked()) return;
   const Foreground::Hurry hurry(foreground());
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   std::erase(clients_, &client);
   notified_ = true;  // clients have moved, so the count of idle ones begins again
-  changed_.wait(lock, [&] { return working_ != &client; });
+  changed_.wait(lock, [&]() BLEND_REQUIRES(mutex_) { return working_ != &client; });
 }
 
 bool IdleWorker::start() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (thread_.joinable()) return true;
   try {
     thread_ = start_thread([this] { run(); });
@@ -59,19 +59,19 @@ bool IdleWorker::start() {
 
 void IdleWorker::notify() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     notified_ = true;
   }
   changed_.notify_all();
 }
 
 void IdleWorker::urge(int by) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   urgent_ += by;
 }
 
 bool IdleWorker::is_urgent() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return urgent_ > 0;
 }
 
@@ -83,9 +83,9 @@ Watch IdleWorker::polite(const CancelToken& cancel, bool makes_way) {
 }
 
 void IdleWorker::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stop_ || notified_; });
+    changed_.wait(lock, [&]() BLEND_REQUIRES(mutex_) { return stop_ || notified_; });
     notified_ = false;
     size_t next = 0;
     for (size_t n_idle = 0; n_idle < clients_.size() && !stop_;) {

@@ -7,13 +7,12 @@
 // if a caller waits for a job of the first client is that client served before the others.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/cancel.h"
+#include "base/guarded.h"
 #include "base/process.h"
 #include "engine/runtime.h"
 
@@ -77,14 +76,14 @@ class IdleWorker {
   const ProcessMark process_;
   const std::shared_ptr<Runtime> runtime_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Client*> clients_;  // guarded by mutex_, as all below
-  Client* working_ = nullptr;     // the client whose work() is running
-  bool notified_ = false;
-  bool stop_ = false;
-  int urgent_ = 0;
-  std::thread thread_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<Client*> clients_ BLEND_GUARDED_BY(mutex_);
+  Client* working_ BLEND_GUARDED_BY(mutex_) = nullptr;  // the client whose work() is running
+  bool notified_ BLEND_GUARDED_BY(mutex_) = false;
+  bool stop_ BLEND_GUARDED_BY(mutex_) = false;
+  int urgent_ BLEND_GUARDED_BY(mutex_) = 0;
+  std::thread thread_ BLEND_GUARDED_BY(mutex_);
 };
 
 }  // namespace blend

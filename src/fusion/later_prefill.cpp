@@ -57,7 +57,7 @@ bool LaterPrefill::add(std::shared_ptr<const Model> model, LaterChunk chunk) {
   if (forked()) return false;
   const Sha256 id = chunk.meta.id;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (ids_.contains(id)) return true;
     if (queue_.size() >= kMostQueued) return false;
     // A failure here must not fail the fuse.
@@ -79,15 +79,15 @@ bool LaterPrefill::add(std::shared_ptr<const Model> model, LaterChunk chunk) {
 Status LaterPrefill::flush() {
   if (forked()) return Status::ok();
   const IdleWorker::Urgent urgent(*worker_);
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return ids_.empty(); });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() BLEND_REQUIRES(mutex_) { return ids_.empty(); });
   return errors_.take_first();
 }
 
 std::optional<Status> LaterPrefill::outcome(const Sha256& id, Deadline deadline) {
   if (forked()) return Status::ok();
-  const auto settled = [&] { return !ids_.contains(id); };
-  std::unique_lock lock(mutex_);
+  const auto settled = [&]() BLEND_REQUIRES(mutex_) { return !ids_.contains(id); };
+  MutexLock lock(mutex_);
   if (!settled()) {
     if (deadline.has_value() && *deadline <= std::chrono::steady_clock::now()) return std::nullopt;
     const auto queued = std::find_if(queue_.begin(), queue_.end(),
@@ -105,7 +105,7 @@ std::optional<Status> LaterPrefill::outcome(const Sha256& id, Deadline deadline)
 
 size_t LaterPrefill::n_left() const {
   if (forked()) return 0;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ids_.size();
 }
 
@@ -131,7 +131,7 @@ Status LaterPrefill::prefill(Job& job) {
 }
 
 bool LaterPrefill::work() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (queue_.empty() || cancel_.requested()) return false;
   Job job = std::move(queue_.front());
   queue_.pop_front();

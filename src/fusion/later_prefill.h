@@ -8,14 +8,13 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 
 #include "base/cancel.h"
+#include "base/guarded.h"
 #include "base/late_errors.h"
 #include "engine/model.h"
 #include "fusion/idle_worker.h"
@@ -58,8 +57,8 @@ class LaterPrefill final : private IdleWorker::Client {
     uint32_t n_threads = 0;  // ThreadCap of the fuse that queued it
   };
 
-  // Whether `id` was passed to this before, not long ago. Under mutex_.
-  bool seen_before(const Sha256& id);
+  // Whether `id` was passed to this before, not long ago.
+  bool seen_before(const Sha256& id) BLEND_REQUIRES(mutex_);
   bool work() override;
   Status prefill(Job& job);
   void tell(int32_t code, const std::string& message) const;
@@ -68,14 +67,14 @@ class LaterPrefill final : private IdleWorker::Client {
   const std::shared_ptr<IdleWorker> worker_;
   const std::shared_ptr<ChunkStore> store_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> queue_;  // guarded by mutex_
-  std::set<Sha256> ids_;   // queued or running; guarded by mutex_
-  LateErrors errors_;      // guarded by mutex_
-  // Records that were asked for once, the oldest first; both guarded by mutex_.
-  std::deque<Sha256> seen_order_;
-  std::set<Sha256> seen_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<Job> queue_ BLEND_GUARDED_BY(mutex_);
+  std::set<Sha256> ids_ BLEND_GUARDED_BY(mutex_);  // queued or running
+  LateErrors errors_ BLEND_GUARDED_BY(mutex_);
+  // Records that were asked for once, the oldest first.
+  std::deque<Sha256> seen_order_ BLEND_GUARDED_BY(mutex_);
+  std::set<Sha256> seen_ BLEND_GUARDED_BY(mutex_);
   CancelToken cancel_;  // of the running job
 };
 

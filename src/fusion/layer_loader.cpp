@@ -44,9 +44,13 @@ Result<std::unique_ptr<LayerLoader>> LayerLoader::start(Backend& backend, std::v
     const size_t bytes = item.source->stage_bytes();
     slot_bytes += (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   }
-  l->next_staged_ = l->next_released_ = l->next_started_ = l->first_layer_;
+  l->next_started_ = l->first_layer_;
+  {
+    const MutexLock lock(l->mutex_);
+    l->next_staged_ = l->next_released_ = l->first_layer_;
+    l->fences_.resize(depth);
+  }
   l->staged_.resize(depth);
-  l->fences_.resize(depth);
   l->keeping_.resize(depth);
   for (uint32_t i = 0; i < depth; ++i) {
     BLEND_ASSIGN(auto slot, backend.allocate_host(slot_bytes));
@@ -66,7 +70,7 @@ Result<std::unique_ptr<LayerLoader>> LayerLoader::start(Backend& backend, std::v
 
 LayerLoader::~LayerLoader() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
@@ -80,8 +84,9 @@ LayerLoader::~LayerLoader() {
 }
 
 Result<const StagedLayer*> LayerLoader::acquire(uint32_t layer) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return next_staged_ > layer || !error_.is_ok(); });
+  MutexLock lock(mutex_);
+  changed_.wait(lock,
+                [&]() BLEND_REQUIRES(mutex_) { return next_staged_ > layer || !error_.is_ok(); });
   // Layers staged before a failure are intact, but the fuse cannot be finished with them.
   if (!error_.is_ok()) return error_;
   return &staged_[layer % depth_];
@@ -89,7 +94,7 @@ Result<const StagedLayer*> LayerLoader::acquire(uint32_t layer) {
 
 void LayerLoader::release(uint32_t layer, std::unique_ptr<Fence> fence) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     fences_[layer % depth_] = std::move(fence);
     next_released_ = layer + 1;
   }
@@ -202,10 +207,13 @@ Status LayerLoader::stage(uint32_t layer, size_t& failed) {
   for (;;) {
     std::unique_ptr<Fence> fence;
     {
-      std::unique_lock lock(mutex_);
-      const auto free = [&] { return next_started_ < next_released_ + depth_; };
+      MutexLock lock(mutex_);
+      const auto free = [&]() BLEND_REQUIRES(mutex_) {
+        return next_started_ < next_released_ + depth_;
+      };
       // `layer` itself needs a free slot.
-      if (next_started_ == layer) changed_.wait(lock, [&] { return stop_ || free(); });
+      if (next_started_ == layer)
+        changed_.wait(lock, [&]() BLEND_REQUIRES(mutex_) { return stop_ || free(); });
       if (stop_) return {BLEND_E_CANCELLED, "the loader ends"};
       if (next_started_ == n_layers_ || !free()) break;
       fence = std::move(fences_[next_started_ % depth_]);
@@ -247,7 +255,7 @@ void LayerLoader::reader_main() {
     // Before the error is published, because the failed source is destroyed then.
     if (!status.is_ok()) abandon_all();
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (status.is_ok()) {
         next_staged_ = layer + 1;
       } else {

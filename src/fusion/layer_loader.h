@@ -9,14 +9,13 @@
 // that the device can read are not copied at all.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/guarded.h"
 #include "engine/device_tier.h"
 #include "fusion/clock.h"
 #include "store/chunk/chunk.h"
@@ -107,14 +106,15 @@ class LayerLoader {
   std::vector<std::unique_ptr<DeviceBuffer>> slots_;  // [depth]
   std::vector<StagedLayer> staged_;                   // [depth]
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  uint32_t next_staged_ = 0;                    // layers below are staged; guarded by mutex_
-  uint32_t next_released_ = 0;                  // layers below are free again; guarded by mutex_
-  std::vector<std::unique_ptr<Fence>> fences_;  // [depth]: who still reads; guarded by mutex_
-  bool stop_ = false;                           // guarded by mutex_
-  Status error_;                                // guarded by mutex_
-  size_t failed_item_ = 0;                      // written before error_
+  Mutex mutex_;
+  CondVar changed_;
+  uint32_t next_staged_ BLEND_GUARDED_BY(mutex_) = 0;    // layers below are staged
+  uint32_t next_released_ BLEND_GUARDED_BY(mutex_) = 0;  // layers below are free again
+  // [depth]: who still reads.
+  std::vector<std::unique_ptr<Fence>> fences_ BLEND_GUARDED_BY(mutex_);
+  bool stop_ BLEND_GUARDED_BY(mutex_) = false;
+  Status error_ BLEND_GUARDED_BY(mutex_);
+  size_t failed_item_ = 0;  // written before error_
   std::thread reader_;
 };
 

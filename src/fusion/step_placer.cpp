@@ -38,15 +38,19 @@ Result<std::unique_ptr<StepPlacer>> StepPlacer::start(
     const Stopwatch& clock) {
   std::unique_ptr<StepPlacer> p(new StepPlacer(backend, std::move(ropes), prompt,
                                                first_stored_layer, n_layers, corrector, clock));
-  while (p->placed_ < n_layers && !p->view_->has(p->placed_)) ++p->placed_;
-  if (p->placed_ == n_layers) return p;
+  uint32_t first = 0;
+  while (first < n_layers && !p->view_->has(first)) ++first;
+  {
+    const MutexLock lock(p->mutex_);
+    p->placed_ = first;
+  }
+  if (first == n_layers) return p;
   BLEND_RETURN_IF_ERROR(p->feed_.start(ring_depth));
   try {
-    p->thread_ =
-        start_thread([placer = p.get(), first = p->placed_, threads = ThreadCap::current()] {
-          const ThreadCap cap(threads);
-          placer->main(first);
-        });
+    p->thread_ = start_thread([placer = p.get(), first, threads = ThreadCap::current()] {
+      const ThreadCap cap(threads);
+      placer->main(first);
+    });
   } catch (const std::system_error& e) {
     return make_error(BLEND_E_OUT_OF_MEMORY, "cannot start the placing thread: %s", e.what());
   }
@@ -55,7 +59,7 @@ Result<std::unique_ptr<StepPlacer>> StepPlacer::start(
 
 StepPlacer::~StepPlacer() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
@@ -64,7 +68,7 @@ StepPlacer::~StepPlacer() {
 
 void StepPlacer::set_target(uint32_t layer, const HostKv& target) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     targets_[layer] = target;
   }
   changed_.notify_all();
@@ -72,7 +76,7 @@ void StepPlacer::set_target(uint32_t layer, const HostKv& target) {
 
 void StepPlacer::decide(std::vector<uint8_t> computed, uint32_t last) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     computed_ = std::move(computed);
     held_ = nullptr;
     decided_ = last + 1;
@@ -82,7 +86,7 @@ void StepPlacer::decide(std::vector<uint8_t> computed, uint32_t last) {
 
 void StepPlacer::decide_again(std::vector<uint8_t> computed, uint32_t last) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     computed_ = std::move(computed);
     decided_ = last + 1;
     if (held_ != nullptr) {
@@ -97,7 +101,7 @@ void StepPlacer::decide_again(std::vector<uint8_t> computed, uint32_t last) {
 
 Status StepPlacer::wait(uint32_t layer, const Watch& watch) {
   if (!thread_.joinable()) return watch.check();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   computed_upto_ = std::max(computed_upto_, layer + 1);
   changed_.notify_all();
   while (placed_ <= layer && error_.is_ok()) {
@@ -108,13 +112,13 @@ Status StepPlacer::wait(uint32_t layer, const Watch& watch) {
 }
 
 Placement StepPlacer::placement(uint32_t layer) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return placements_[layer];
 }
 
 void StepPlacer::fail(const Status& status) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     error_ = status;
   }
   changed_.notify_all();
@@ -145,7 +149,7 @@ Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Placement& p
     BLEND_ASSIGN(correction, corrector_->at(layer, fresh, stored_of));
     placement.add_correction(*corrector_, clock_.now_ns() - begin);
   }
-  BLEND_RETURN_IF_ERROR(backend_.host().scatter(*targets_[layer], ropes_->to_host(layer), runs,
+  BLEND_RETURN_IF_ERROR(backend_.host().scatter(target_of(layer), ropes_->to_host(layer), runs,
                                                 computed_.data(), correction));
   placement.rows_placed = rows_to_place(runs, computed_);
   placement.place_ns = clock_.now_ns() - begin;
@@ -159,7 +163,7 @@ bool StepPlacer::is_judged(uint32_t layer) const {
 
 Status StepPlacer::read_target(uint32_t layer, std::span<const uint32_t> rows,
                                std::unique_ptr<DeviceBuffer>& buffer, Tensor& kv) const {
-  const HostKv& target = *targets_[layer];
+  const HostKv target = target_of(layer);
   const size_t cols = size_t{2} * target.kv_dim();
   const auto n = static_cast<int64_t>(rows.size());
   BLEND_ASSIGN(buffer, backend_.allocate(rows.size() * cols *
@@ -200,25 +204,26 @@ bool StepPlacer::place_and_hold(uint32_t layer, const StagedLayer& staged, bool&
   Placement placement;
   placement.load = staged.load;
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] {
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [&]() BLEND_REQUIRES(mutex_) {
       return stop_ || (targets_[layer].has_value() && layer < decided_ &&
                        (computed_upto_ > layer || !is_judged(layer)));
     });
     if (stop_) return false;
   }
-  // Without the lock: the target is set once, and the rows change only when this layer is placed.
+  // Without the lock: the rows change only when this layer is placed.
   if (const Status status = place(layer, staged, placement); !status.is_ok()) {
     fail(status.with_context("layer " + std::to_string(layer)));
     return false;
   }
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     placements_[layer] = placement;
     placed_ = layer + 1;
     if (decided_ == layer + 1) held_ = &staged;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return stop_ || again_ || decided_ > layer + 1; });
+    changed_.wait(lock,
+                  [&]() BLEND_REQUIRES(mutex_) { return stop_ || again_ || decided_ > layer + 1; });
     if (stop_) return false;
     again = std::exchange(again_, false);
   }

@@ -7,15 +7,14 @@
 // second time, when it is known which rows the host computes.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "backend/backend.h"
 #include "base/cancel.h"
+#include "base/guarded.h"
 #include "fusion/corrector.h"
 #include "fusion/layer_feed.h"
 #include "fusion/placement.h"
@@ -68,6 +67,11 @@ class StepPlacer {
   // False when the thread is to end.
   bool handle(uint32_t layer);
   Status place(uint32_t layer, const StagedLayer& staged, Placement& placement);
+  // It is set once, so that it may be used without the lock.
+  HostKv target_of(uint32_t layer) const {
+    const MutexLock lock(mutex_);
+    return *targets_[layer];
+  }
   // The layer's corrector has rows of the host to judge by.
   bool is_judged(uint32_t layer) const;
   // Places the layer and waits while it is held. False when the thread is to end; `again`: it is to
@@ -87,17 +91,17 @@ class StepPlacer {
   LayerFeed feed_;
   std::unique_ptr<LayerFeed::View> view_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::optional<HostKv>> targets_;  // [n_layers]; guarded by mutex_
-  std::vector<Placement> placements_;           // [n_layers]; guarded by mutex_
-  uint32_t placed_ = 0;                         // layers below are in place; guarded by mutex_
-  uint32_t decided_ = 0;                        // layers below have known rows; guarded by mutex_
-  uint32_t computed_upto_ = 0;  // layers below have the host's own rows; guarded by mutex_
-  bool again_ = false;          // the held layer is to be placed again; guarded by mutex_
-  bool stop_ = false;           // guarded by mutex_
-  Status error_;                // guarded by mutex_
-  Sha256 damaged_{};            // written before error_
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::optional<HostKv>> targets_ BLEND_GUARDED_BY(mutex_);  // [n_layers]
+  std::vector<Placement> placements_ BLEND_GUARDED_BY(mutex_);           // [n_layers]
+  uint32_t placed_ BLEND_GUARDED_BY(mutex_) = 0;         // layers below are in place
+  uint32_t decided_ BLEND_GUARDED_BY(mutex_) = 0;        // layers below have known rows
+  uint32_t computed_upto_ BLEND_GUARDED_BY(mutex_) = 0;  // layers below have the host's own rows
+  bool again_ BLEND_GUARDED_BY(mutex_) = false;          // the held layer is to be placed again
+  bool stop_ BLEND_GUARDED_BY(mutex_) = false;
+  Status error_ BLEND_GUARDED_BY(mutex_);
+  Sha256 damaged_{};  // written before error_
   // Written by decide() and by the thread in turns: see there.
   std::vector<uint8_t> computed_;  // [n_rows]
   const StagedLayer* held_ = nullptr;

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <utility>
 
+#include "base/guarded.h"
 #include "base/status.h"
 
 namespace blend::cpu {
@@ -14,17 +14,20 @@ class FirstError {
  public:
   void set(Status status) {
     if (status.is_ok()) return;
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (status_.is_ok()) status_ = std::move(status);
     failed_.store(true, std::memory_order_relaxed);
   }
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
-  Status take() { return std::move(status_); }
+  Status take() {
+    const MutexLock lock(mutex_);
+    return std::move(status_);
+  }
 
  private:
-  std::mutex mutex_;
+  Mutex mutex_;
   std::atomic<bool> failed_{false};
-  Status status_;
+  Status status_ BLEND_GUARDED_BY(mutex_);
 };
 
 }  // namespace blend::cpu

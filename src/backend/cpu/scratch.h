@@ -3,12 +3,12 @@
 
 #include <bit>
 #include <cstddef>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "backend/cpu/memory.h"
 #include "base/buffer.h"
+#include "base/guarded.h"
 
 namespace blend::cpu {
 
@@ -41,7 +41,7 @@ class ScratchPool {
   Result<Lease> take(size_t bytes) {
     bytes = std::bit_ceil(bytes < kSmallest ? kSmallest : bytes);
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       for (AlignedBuffer& b : free_) {
         if (b.bytes() < bytes) continue;
         Lease lease(this, std::move(b));
@@ -59,7 +59,7 @@ class ScratchPool {
   static constexpr size_t kKept = 4;  // usually more than concurrent operations
 
   void give_back(AlignedBuffer buffer) noexcept {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (free_.capacity() < kKept) return;
     if (free_.size() < kKept) {
       free_.push_back(std::move(buffer));
@@ -74,8 +74,8 @@ class ScratchPool {
   ScratchPool() { free_.reserve(kKept); }
 
  private:
-  std::mutex mutex_;
-  std::vector<AlignedBuffer> free_;
+  Mutex mutex_;
+  std::vector<AlignedBuffer> free_ BLEND_GUARDED_BY(mutex_);
 };
 
 }  // namespace blend::cpu

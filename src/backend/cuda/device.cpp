@@ -147,7 +147,7 @@ Result<Pinned> Device::pin(size_t bytes) {
   constexpr size_t kGrain = size_t{2} << 20;  // prompts differ a little in length; let them share
   bytes = (bytes + kGrain - 1) / kGrain * kGrain;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto kept = pinned_kept_.lower_bound(bytes);
     if (kept != pinned_kept_.end() && kept->first <= 2 * bytes) {
       Pinned found(this, kept->second, kept->first);
@@ -165,7 +165,7 @@ Result<Pinned> Device::pin(size_t bytes) {
     return make_error(BLEND_E_OUT_OF_MEMORY, "cannot pin %zu bytes of host memory: %s", bytes,
                       cudaGetErrorString(error));
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   note_out(p, bytes);
   return Pinned(this, p, bytes);
 }
@@ -178,7 +178,7 @@ void Device::note_out(const void* p, size_t bytes) {
 
 void Device::give_back(void* p, size_t bytes) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     pinned_out_.erase(static_cast<const char*>(p));
     pinned_out_bytes_ -= bytes;
     if (pinned_kept_bytes_ + bytes <= std::max(kKeptPinnedBytes, most_pinned_out_)) {
@@ -193,7 +193,7 @@ void Device::give_back(void* p, size_t bytes) {
 
 bool Device::is_pinned(const void* p, size_t bytes) const {
   const auto* const at = static_cast<const char*>(p);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = pinned_out_.upper_bound(at);
   if (found == pinned_out_.begin()) return false;
   --found;

@@ -9,13 +9,13 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/primary_context.h"
+#include "base/guarded.h"
 #include "base/status.h"
 
 namespace blend::cuda {
@@ -149,7 +149,7 @@ class Device {
 
   Device() = default;
   void give_back(void* p, size_t bytes);
-  void note_out(const void* p, size_t bytes);  // mutex_ held
+  void note_out(const void* p, size_t bytes) BLEND_REQUIRES(mutex_);
 
   std::unique_ptr<PrimaryContext> context_;  // outlives all members below
   int ordinal_ = 0;
@@ -159,12 +159,12 @@ class Device {
   UniqueStream compute_;
   UniqueStream copies_;
 
-  mutable std::mutex mutex_;
-  std::map<const char*, size_t> pinned_out_;  // guarded by mutex_
-  std::multimap<size_t, void*> pinned_kept_;  // guarded by mutex_
-  size_t pinned_kept_bytes_ = 0;              // guarded by mutex_
-  size_t pinned_out_bytes_ = 0;               // guarded by mutex_
-  size_t most_pinned_out_ = 0;                // guarded by mutex_
+  mutable Mutex mutex_;
+  std::map<const char*, size_t> pinned_out_ BLEND_GUARDED_BY(mutex_);
+  std::multimap<size_t, void*> pinned_kept_ BLEND_GUARDED_BY(mutex_);
+  size_t pinned_kept_bytes_ BLEND_GUARDED_BY(mutex_) = 0;
+  size_t pinned_out_bytes_ BLEND_GUARDED_BY(mutex_) = 0;
+  size_t most_pinned_out_ BLEND_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace blend::cuda

@@ -130,7 +130,7 @@ Result<Gemm::Choice> Gemm::choose(const GemmShape& shape, uint32_t x_alignment,
                                   uint32_t y_alignment) {
   const Key key{shape.in, shape.out, shape.rows, shape.out_bf16, x_alignment, y_alignment};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto kept = choices_.find(key);
     if (kept != choices_.end()) return kept->second;
   }
@@ -143,7 +143,7 @@ Result<Gemm::Choice> Gemm::choose(const GemmShape& shape, uint32_t x_alignment,
     BLEND_RETURN_IF_ERROR(
         ask(lt_, handle_, shape, workspace_.bytes(), alignments, choice.algorithm, choice.found));
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   choices_[key] = choice;
   return choice;
 }

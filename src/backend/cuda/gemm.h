@@ -13,11 +13,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <tuple>
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/lt_library.h"
+#include "base/guarded.h"
 
 namespace blend::cuda {
 
@@ -56,8 +56,8 @@ class Gemm {
   const LtLibrary lt_;
   cublasLtHandle_t handle_ = nullptr;
   Memory workspace_;  // of products in the compute stream, which come one after another
-  std::mutex mutex_;
-  std::map<Key, Choice> choices_;  // guarded by mutex_
+  Mutex mutex_;
+  std::map<Key, Choice> choices_ BLEND_GUARDED_BY(mutex_);
 };
 
 // The row count to look up an algorithm for where there are `rows`: few enough different ones that

@@ -63,6 +63,7 @@ Result<std::unique_ptr<PinnedPieces>> PinnedPieces::create(Device& device, Threa
                                                            bool by_kernel) {
   std::unique_ptr<PinnedPieces> p(new PinnedPieces(pool, n, piece_bytes, by_kernel));
   BLEND_ASSIGN(p->memory_, device.pin(n * piece_bytes));
+  const MutexLock lock(p->mutex_);
   for (UniqueEvent& event : p->free_) {
     BLEND_ASSIGN(event, device.make_event());
   }
@@ -70,7 +71,7 @@ Result<std::unique_ptr<PinnedPieces>> PinnedPieces::create(Device& device, Threa
 }
 
 Status PinnedPieces::copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (size_t done = 0; done < bytes;) {
     const size_t n = std::min(piece_bytes_, bytes - done), piece = next_++ % free_.size();
     std::byte* const at = memory_.data() + piece * piece_bytes_;
@@ -115,7 +116,7 @@ Result<Stager::Shared> Stager::share_bytes(const void* from, size_t bytes) {
     return Shared(std::make_shared<const Memory>(std::move(memory)));
   }
   const auto* const begin = static_cast<const std::byte*>(from);
-  const std::lock_guard lock(shared_mutex_);
+  const MutexLock lock(shared_mutex_);
   SharedArray* oldest = nullptr;
   for (SharedArray& kept : shared_) {
     if (kept.bytes.size() == bytes && std::memcmp(kept.bytes.data(), from, bytes) == 0) {
@@ -184,7 +185,7 @@ Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_e
   const std::vector<Piece> pieces = pieces_of(runs, row_elements);
   const size_t bytes = pieces.empty() ? 0 : pieces.back().at + pieces.back().bytes;
 
-  Rows rows(*this, std::unique_lock(mutex_), next_++ % kSlots);
+  Rows rows(*this, std::unique_lock(slots_mutex_), next_++ % kSlots);
   Slot& slot = slots_[rows.slot_];
   if (bytes > 0) {
     BLEND_CUDA_CHECK(cudaStreamWaitEvent(device_.copies(), slot.consumed.get(), 0));

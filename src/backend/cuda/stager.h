@@ -22,6 +22,7 @@
 #include "backend/cuda/device.h"
 #include "backend/device_memory.h"
 #include "backend/stored_run.h"
+#include "base/guarded.h"
 #include "base/thread_pool.h"
 
 namespace blend::cuda {
@@ -43,9 +44,10 @@ class PinnedPieces {
   const size_t piece_bytes_;
   const bool by_kernel_;  // else by a copy engine
   Pinned memory_;
-  std::mutex mutex_;
-  size_t next_ = 0;                // guarded by mutex_
-  std::vector<UniqueEvent> free_;  // guarded by mutex_; recorded after the last copy of a piece
+  Mutex mutex_;
+  size_t next_ BLEND_GUARDED_BY(mutex_) = 0;
+  // Recorded after the last copy of a piece.
+  std::vector<UniqueEvent> free_ BLEND_GUARDED_BY(mutex_);
 };
 
 // Thread-safe. Works with the calling thread's device.
@@ -144,12 +146,13 @@ class Stager {
   Device& device_;
   std::unique_ptr<PinnedPieces> small_;
   std::unique_ptr<PinnedPieces> large_;
-  std::mutex shared_mutex_;
-  std::vector<SharedArray> shared_;  // guarded by shared_mutex_
-  uint64_t n_shared_ = 0;            // guarded by shared_mutex_; times that one was needed
-  std::mutex mutex_;                 // guards the slots
-  size_t next_ = 0;                  // guarded by mutex_
-  std::array<Slot, kSlots> slots_;   // guarded by mutex_
+  Mutex shared_mutex_;
+  std::vector<SharedArray> shared_ BLEND_GUARDED_BY(shared_mutex_);
+  uint64_t n_shared_ BLEND_GUARDED_BY(shared_mutex_) = 0;  // times that one was needed
+  // Held by Rows, which are moved: that is more than clang can follow.
+  std::mutex slots_mutex_;
+  size_t next_ = 0;                 // slots_mutex_
+  std::array<Slot, kSlots> slots_;  // slots_mutex_
 };
 
 }  // namespace blend::cuda
