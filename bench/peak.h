@@ -1,7 +1,7 @@
 // The limit of the cores: f32 multiply-adds of the widest vectors, in registers.
 #pragma once
 
-#include "base/thread_pool.h"
+#include "base/threads/thread_pool.h"
 
 namespace blend::bench {
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes src/base/weight_grids.cpp: the code books of ggml's IQ types, packed. gguf-py has them; run
+"""Writes kernels/formats/weight_grids.cpp: the code books of ggml's IQ types, packed. gguf-py has them; run
 with gguf and numpy installed:
 
-    python3 scripts/make_weight_grids.py > src/base/weight_grids.cpp
+    python3 scripts/make_weight_grids.py > kernels/formats/weight_grids.cpp
 
 An entry is one number of 16 bits: the index into the book's values of each of its elements, the first
 lowest, 2 bits each where it has eight elements and 3 where it has four.
@@ -18,7 +18,7 @@ PER_LINE = 12
 
 HEAD = """// Made by scripts/make_weight_grids.py; do not edit.
 // clang-format off
-#include "base/weight_grids.h"
+#include "formats/weight_grids.h"
 
 #include <array>
 

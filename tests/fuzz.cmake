@@ -11,7 +11,8 @@ set(BLEND_FUZZ_FLAGS -fsanitize=fuzzer,address,undefined)
 if(BLEND_FUZZ)
   set(root ${CMAKE_CURRENT_LIST_DIR}/..)
   # What reads model files.
-  file(GLOB sources CONFIGURE_DEPENDS ${root}/src/base/*.cpp ${root}/src/model/*.cpp
+  file(GLOB sources CONFIGURE_DEPENDS ${root}/src/base/*.cpp ${root}/src/base/threads/*.cpp
+       ${root}/src/base/files/*.cpp ${root}/kernels/formats/*.cpp ${root}/src/model/*.cpp
        ${root}/src/model/tokenizer/*.cpp ${root}/src/text/*.cpp ${root}/src/chat/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/absent\\.cpp$")
   add_library(blend_fuzz_model STATIC ${sources})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every file that uses src/base/guarded.h under clang's thread safety analysis.
+"""Every file that uses src/base/threads/guarded.h under clang's thread safety analysis.
 
     python3 tests/guarded.py BUILD [--clang clang++]
 
@@ -19,12 +19,12 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-GUARDED = "base/guarded.h"
+GUARDED = "base/threads/guarded.h"
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 KEPT = ("-I", "-D", "-std=", "-isystem")
 CHECK = ("-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety")
 # One access with the lock and one without: clang must refuse the second.
-SAMPLE = """#include "base/guarded.h"
+SAMPLE = """#include "base/threads/guarded.h"
 class Sample {
  public:
   int good() { const blend::MutexLock lock(mutex_); return n_; }

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 #include "shim/shim.h"
 
 namespace blend_python {

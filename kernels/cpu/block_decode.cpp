@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/weight_grids.h"
 #include "cpu/simd.h"
+#include "formats/weight_grids.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/block_decode.cpp"
@@ -16,9 +16,9 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace {
 
-#include "base/weight_blocks-inl.h"
-#include "base/weight_codes-inl.h"
-#include "base/weight_decode-inl.h"
+#include "formats/weight_blocks-inl.h"
+#include "formats/weight_codes-inl.h"
+#include "formats/weight_decode-inl.h"
 
 }  // namespace
 

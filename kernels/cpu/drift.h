@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "base/half.h"
+#include "formats/half.h"
 
 namespace blend::kernels {
 

@@ -385,7 +385,7 @@ struct WidenedNibbles {
   }
 };
 
-// Rows of blocks of any type of base/weight_codes-inl.h.
+// Rows of blocks of any type of formats/weight_codes-inl.h.
 struct AnyBlocks {
   static size_t row_bytes(const FewRows& p, size_t k) {
     return weight_row_bytes(p.dtype, p.blocks, k);

@@ -5,8 +5,8 @@
 
 #include <cstddef>
 
-#include "base/half.h"
-#include "base/weight_blocks.h"
+#include "formats/half.h"
+#include "formats/weight_blocks.h"
 
 namespace blend::kernels {
 

@@ -16,7 +16,7 @@
 
 #include <cstddef>
 
-#include "base/half.h"
+#include "formats/half.h"
 
 namespace blend::kernels {
 

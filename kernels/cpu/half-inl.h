@@ -1,4 +1,4 @@
-// Vector forms of base/half.h, the same bit for bit: f16/bf16/f32 -> f32 and back.
+// Vector forms of formats/half.h, the same bit for bit: f16/bf16/f32 -> f32 and back.
 //
 // Included once per SIMD target; see any kernel.
 #if defined(BLEND_KERNELS_HALF_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -15,8 +15,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "base/half.h"
 #include "cpu/simd.h"
+#include "formats/half.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {

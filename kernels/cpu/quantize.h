@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/half.h"
+#include "formats/half.h"
 
 namespace blend::kernels {
 

@@ -1,6 +1,6 @@
 // Quantized blocks for products of few rows: one signed byte an element ("code"), and a scale and a
 // least value for every part of a block, so that element = scale * code - least. For the meaning of
-// the bits see base/weight_blocks-inl.h.
+// the bits see formats/weight_blocks-inl.h.
 //
 // Included once per SIMD target; see any kernel.
 #if defined(BLEND_KERNELS_WEIGHT_CODES_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -16,18 +16,18 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/half.h"
-#include "base/weight_blocks.h"
-#include "base/weight_grids.h"
 #include "cpu/simd.h"
+#include "formats/half.h"
+#include "formats/weight_blocks.h"
+#include "formats/weight_grids.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 namespace {
-#include "base/weight_blocks-inl.h"
-#include "base/weight_codes-inl.h"
+#include "formats/weight_blocks-inl.h"
+#include "formats/weight_codes-inl.h"
 }  // namespace
 
 HWY_INLINE float half_value(const uint8_t* p) {
@@ -270,7 +270,8 @@ struct CodesQ6_K {
   }
 };
 
-// Nibbles that are an index into kTable. `Plain` is the type's struct in base/weight_codes-inl.h.
+// Nibbles that are an index into kTable. `Plain` is the type's struct in
+// formats/weight_codes-inl.h.
 template <class Plain, const int8_t (&kValues)[16], size_t kFirst>
 struct CodesByTable {
   static constexpr size_t kElements = Plain::kElements, kBytes = Plain::kBytes;
@@ -304,7 +305,7 @@ using CodesIQ4_NL = CodesByTable<Iq4Nl, kNonlinear, 2>;
 using CodesIQ4_XS = CodesByTable<Iq4Xs, kNonlinear, 8>;
 using CodesMXFP4 = CodesByTable<Mxfp4, kE2m1, 1>;
 
-// Sixteen parts of 16 of two bits an element; see two_bits() in base/weight_codes-inl.h.
+// Sixteen parts of 16 of two bits an element; see two_bits() in formats/weight_codes-inl.h.
 // `value(d, quarter, run, j)`: the codes of the elements from j on of a run of 32.
 template <class Value>
 HWY_INLINE void two_bit_codes(const uint8_t* q, int8_t* codes, Value value) {

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/half.h"
+#include "formats/half.h"
 
 // `kernel`: a pointer to one, so that its template arguments need no parentheses.
 #if defined(__CUDACC__)
@@ -33,7 +33,7 @@ __device__ inline unsigned char* dynamic_shared() {
 #endif
 }
 
-// ---- Storage types. Rounding is to nearest even, as in base/half.h.
+// ---- Storage types. Rounding is to nearest even, as in formats/half.h.
 
 __device__ inline float from_bf16(uint16_t h) {
   return __uint_as_float(static_cast<uint32_t>(h) << 16);

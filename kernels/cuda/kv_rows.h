@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/half.h"
 #include "cuda/rows.h"
+#include "formats/half.h"
 
 namespace blend::kernels::cuda {
 

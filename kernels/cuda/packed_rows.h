@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/half.h"
-#include "base/packing.h"
 #include "cuda/kv_rows.h"
+#include "formats/half.h"
+#include "formats/packing.h"
 
 namespace blend::kernels::cuda {
 

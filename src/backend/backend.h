@@ -28,9 +28,9 @@
 #include "backend/tensor.h"
 #include "backend/traits.h"
 #include "backend/weight.h"
-#include "base/half.h"
 #include "base/status.h"
-#include "base/thread_pool.h"
+#include "base/threads/thread_pool.h"
+#include "formats/half.h"
 #include "model/config.h"
 #include "model/model_source.h"
 

@@ -12,8 +12,8 @@
 #include "backend/kv_cache.h"
 #include "backend/stored_run.h"
 #include "backend/tensor.h"
-#include "base/half.h"
 #include "base/status.h"
+#include "formats/half.h"
 
 namespace blend {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "backend/module.h"
-#include "base/module_file.h"
+#include "base/files/module_file.h"
 #include "cpu/isa.h"
 
 namespace blend {

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "backend/memory.h"
-#include "base/half.h"
-#include "base/packing.h"
+#include "formats/half.h"
+#include "formats/packing.h"
 
 namespace blend {
 

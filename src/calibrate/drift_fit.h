@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "base/cancel.h"
-#include "base/thread_pool.h"
+#include "base/threads/cancel.h"
+#include "base/threads/thread_pool.h"
 #include "calibrate/ridge_map.h"
 #include "profile/drift_maps.h"
 

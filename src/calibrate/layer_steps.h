@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "base/cancel.h"
+#include "base/threads/cancel.h"
 #include "calibrate/measure.h"
 #include "calibrate/rounding.h"
 #include "profile/layer_steps.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 #include "store/chunk_store.h"
 
 namespace blend {

@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
-#include "base/cancel.h"
 #include "base/status.h"
-#include "base/thread_pool.h"
+#include "base/threads/cancel.h"
+#include "base/threads/thread_pool.h"
 
 namespace blend {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/cancel.h"
+#include "base/threads/cancel.h"
 #include "capi/handles.h"
 #include "store/chunk/chunk.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "base/thread_cap.h"
+#include "base/threads/thread_cap.h"
 #include "blend/admin.h"
 #include "blend/blend.h"
 #include "blend/experimental.h"

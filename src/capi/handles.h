@@ -6,8 +6,8 @@
 #include <memory>
 #include <optional>
 
-#include "base/cancel.h"
-#include "base/thread_cap.h"
+#include "base/threads/cancel.h"
+#include "base/threads/thread_cap.h"
 #include "base/utf8_stream.h"
 #include "capi/error.h"
 #include "control/machine_profile.h"

@@ -3,7 +3,7 @@
 
 #include "backend/host_ops.h"
 #include "blend/step.h"
-#include "model/config.h"
+#include "engine/model_description.h"
 
 namespace blend::capi {
 

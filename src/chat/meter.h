@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/cancel.h"
 #include "base/status.h"
+#include "base/threads/cancel.h"
 
 namespace blend::chat {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/cancel.h"
 #include "base/status.h"
+#include "base/threads/cancel.h"
 #include "model/tokenizer.h"
 #include "text/prompt.h"
 

@@ -11,9 +11,9 @@
 #include <locale>
 #include <sstream>
 
-#include "base/file_size_signal.h"
-#include "base/part_file.h"
-#include "base/thread_cap.h"
+#include "base/files/file_size_signal.h"
+#include "base/files/part_file.h"
+#include "base/threads/thread_cap.h"
 #include "engine/sequence.h"
 
 namespace blend {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "base/cancel.h"
+#include "base/threads/cancel.h"
 #include "control/cost_model.h"
 #include "engine/model.h"
 

@@ -29,9 +29,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/guarded.h"
 #include "base/hash.h"
 #include "base/status.h"
+#include "base/threads/guarded.h"
 #include "corpus/term_list.h"
 #include "corpus/term_table.h"
 

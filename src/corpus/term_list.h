@@ -10,7 +10,7 @@
 #include <memory>
 #include <span>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 
 namespace blend {
 

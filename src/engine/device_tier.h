@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "backend/device_memory.h"
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 #include "store/chunk/chunk.h"
 
 namespace blend {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/cancel.h"
 #include "base/rate_meter.h"
+#include "base/threads/cancel.h"
 #include "engine/model_description.h"
 #include "model/model_source.h"
 

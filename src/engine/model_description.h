@@ -11,8 +11,8 @@
 #include <string>
 
 #include "backend/backend.h"
-#include "base/guarded.h"
 #include "base/hash.h"
+#include "base/threads/guarded.h"
 #include "engine/ropes.h"
 #include "engine/runtime.h"
 #include "model/config.h"

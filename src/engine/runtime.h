@@ -4,10 +4,10 @@
 #include <memory>
 
 #include "backend/select.h"
-#include "base/cancel.h"
-#include "base/foreground.h"
-#include "base/process.h"
-#include "base/thread_pool.h"
+#include "base/threads/cancel.h"
+#include "base/threads/foreground.h"
+#include "base/threads/process.h"
+#include "base/threads/thread_pool.h"
 #include "engine/device_tier.h"
 
 namespace blend {

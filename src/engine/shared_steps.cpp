@@ -4,7 +4,7 @@
 #include <bit>
 #include <optional>
 
-#include "base/thread_cap.h"
+#include "base/threads/thread_cap.h"
 #include "engine/sequence.h"
 
 namespace blend {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 #include "corpus/similar_chunks.h"
 #include "engine/model_description.h"
 

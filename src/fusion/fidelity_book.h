@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/guarded.h"
 #include "base/hash.h"
+#include "base/threads/guarded.h"
 #include "control/fidelity.h"
 #include "store/notes.h"
 

@@ -3,7 +3,7 @@
 #include <new>
 #include <utility>
 
-#include "base/thread_cap.h"
+#include "base/threads/thread_cap.h"
 #include "engine/full_logits.h"
 #include "engine/sequence.h"
 #include "fusion/record_kind.h"

@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
-#include "base/cancel.h"
-#include "base/guarded.h"
+#include "base/threads/cancel.h"
+#include "base/threads/guarded.h"
 #include "engine/model.h"
 #include "fusion/answer_trace.h"
 #include "fusion/fidelity_book.h"

@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/cancel.h"
-#include "base/guarded.h"
-#include "base/process.h"
+#include "base/threads/cancel.h"
+#include "base/threads/guarded.h"
+#include "base/threads/process.h"
 #include "engine/runtime.h"
 
 namespace blend {

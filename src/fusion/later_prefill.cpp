@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "base/thread_cap.h"
+#include "base/threads/thread_cap.h"
 #include "engine/precompute.h"
 #include "fusion/passages.h"
 

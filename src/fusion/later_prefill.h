@@ -13,9 +13,9 @@
 #include <optional>
 #include <set>
 
-#include "base/cancel.h"
-#include "base/guarded.h"
 #include "base/late_errors.h"
+#include "base/threads/cancel.h"
+#include "base/threads/guarded.h"
 #include "engine/model.h"
 #include "fusion/idle_worker.h"
 #include "fusion/prompt.h"

@@ -4,8 +4,8 @@
 #include <new>
 #include <system_error>
 
-#include "base/start_thread.h"
-#include "base/thread_cap.h"
+#include "base/threads/start_thread.h"
+#include "base/threads/thread_cap.h"
 
 namespace blend {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 #include "engine/device_tier.h"
 #include "fusion/clock.h"
 #include "store/chunk/chunk.h"

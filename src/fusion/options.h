@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/cancel.h"
+#include "base/threads/cancel.h"
 #include "blend/experimental.h"
 #include "blend/report.h"
 #include "fusion/policy/registry.h"

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "base/cancel.h"
+#include "base/threads/cancel.h"
 #include "control/cost_model.h"
 #include "engine/model_description.h"
 #include "fusion/options.h"

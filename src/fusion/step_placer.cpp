@@ -6,8 +6,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/start_thread.h"
-#include "base/thread_cap.h"
+#include "base/threads/start_thread.h"
+#include "base/threads/thread_cap.h"
 #include "fusion/stored_rows.h"
 
 namespace blend {

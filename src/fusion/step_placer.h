@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/cancel.h"
-#include "base/guarded.h"
+#include "base/threads/cancel.h"
+#include "base/threads/guarded.h"
 #include "fusion/corrector.h"
 #include "fusion/layer_feed.h"
 #include "fusion/placement.h"

@@ -17,7 +17,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/process.h"
+#include "base/threads/process.h"
 #include "engine/model_description.h"
 #include "fusion/clock.h"
 #include "fusion/fuse.h"

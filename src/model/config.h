@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/half.h"
-#include "base/weight_blocks.h"
+#include "formats/half.h"
+#include "formats/weight_blocks.h"
 
 namespace blend {
 

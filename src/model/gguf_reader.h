@@ -36,7 +36,7 @@ enum class GgufType : uint32_t {
 };
 
 // ggml's numbers of the types of single elements that libblend computes with. Those of blocks:
-// base/weight_blocks.h.
+// formats/weight_blocks.h.
 inline constexpr uint32_t kGgmlF32 = 0;
 inline constexpr uint32_t kGgmlF16 = 1;
 inline constexpr uint32_t kGgmlBF16 = 30;

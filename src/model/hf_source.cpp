@@ -7,7 +7,7 @@
 #include <cstring>
 #include <unordered_set>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "model/fingerprint.h"
 #include "model/fused_tensors.h"
 #include "model/hf_config.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "model/tokenizer/tokenizer_json.h"
 
 namespace blend {

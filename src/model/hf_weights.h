@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "base/status.h"
 #include "model/model_source.h"
 #include "model/safetensors.h"

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "base/cancel.h"
 #include "base/hash.h"
 #include "base/status.h"
-#include "base/weight_blocks.h"
+#include "base/threads/cancel.h"
+#include "formats/weight_blocks.h"
 #include "model/config.h"
 #include "model/tokenizer.h"
 

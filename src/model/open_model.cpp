@@ -1,7 +1,7 @@
 // Chooses the reader for a model file.
 #include <string_view>
 
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 #include "model/hf_source.h"
 #include "model/llama_source.h"
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "backend/drift.h"
-#include "base/half.h"
+#include "formats/half.h"
 #include "model/model_source.h"
 
 namespace blend {

@@ -10,10 +10,10 @@
 #include <cstdio>
 #include <cstring>
 
-#include "base/eintr.h"
-#include "base/file_size_signal.h"
-#include "base/mapped_file.h"
-#include "base/part_file.h"
+#include "base/files/eintr.h"
+#include "base/files/file_size_signal.h"
+#include "base/files/mapped_file.h"
+#include "base/files/part_file.h"
 #include "base/wire.h"
 
 namespace blend {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/cancel.h"
+#include "base/threads/cancel.h"
 #include "store/chunk/stored_chunks.h"
 #include "store/chunk_store.h"
 #include "store/notes.h"

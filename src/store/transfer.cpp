@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/checksum_trailer.h"
-#include "base/eintr.h"
-#include "base/file_size_signal.h"
-#include "base/part_file.h"
+#include "base/files/eintr.h"
+#include "base/files/file_size_signal.h"
+#include "base/files/part_file.h"
 #include "base/wire.h"
 #include "store/chunk/row_impact.h"
 #include "store/lmdb/files.h"

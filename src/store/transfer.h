@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "base/cancel.h"
+#include "base/threads/cancel.h"
 #include "store/store.h"
 
 namespace blend {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/cancel.h"
+#include "base/threads/cancel.h"
 #include "model/tokenizer.h"
 #include "text/prompt.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/half.h"
+#include "formats/half.h"
 #include "simt/cublasLt.h"
 
 namespace simt {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/thread_pool.h"
+#include "base/threads/thread_pool.h"
 #include "fusion/layer_loader.h"
 #include "fusion/prompt.h"
 

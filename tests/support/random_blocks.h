@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/weight_blocks.h"
+#include "formats/weight_blocks.h"
 #include "support/random_model.h"
 
 namespace blend::test {

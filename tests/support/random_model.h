@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/half.h"
-#include "base/weight_blocks.h"
+#include "formats/half.h"
+#include "formats/weight_blocks.h"
 #include "support/gguf_writer.h"
 
 namespace blend::test {

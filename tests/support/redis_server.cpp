@@ -16,7 +16,7 @@
 #include <sstream>
 #include <thread>
 
-#include "base/eintr.h"
+#include "base/files/eintr.h"
 #include "store/remote/client/resp.h"
 
 extern char** environ;

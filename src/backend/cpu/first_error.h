@@ -4,8 +4,8 @@
 #include <atomic>
 #include <utility>
 
-#include "base/guarded.h"
 #include "base/status.h"
+#include "base/threads/guarded.h"
 
 namespace blend::cpu {
 

@@ -3,7 +3,7 @@
 
 #include "backend/cpu/scratch.h"
 #include "backend/fusion_ops.h"
-#include "base/thread_pool.h"
+#include "base/threads/thread_pool.h"
 
 namespace blend::cpu {
 

@@ -14,7 +14,7 @@
 #include "backend/cpu/matrix.h"
 #include "backend/cpu/scratch.h"
 #include "backend/cpu/tiles.h"
-#include "base/thread_pool.h"
+#include "base/threads/thread_pool.h"
 
 namespace blend::cpu {
 

@@ -3,7 +3,7 @@
 
 #include "backend/cpu/scratch.h"
 #include "backend/host_ops.h"
-#include "base/thread_pool.h"
+#include "base/threads/thread_pool.h"
 
 namespace blend::cpu {
 

@@ -12,7 +12,7 @@
 #include "backend/cpu/matrix.h"
 #include "backend/cpu/scratch.h"
 #include "backend/cpu/tiles.h"
-#include "base/thread_pool.h"
+#include "base/threads/thread_pool.h"
 #include "cpu/gemm_int8.h"
 
 namespace blend::cpu {

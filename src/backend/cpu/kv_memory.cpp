@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "backend/cpu/memory.h"
-#include "base/eintr.h"
+#include "base/files/eintr.h"
 
 namespace blend::cpu {
 

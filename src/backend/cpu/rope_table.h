@@ -8,7 +8,7 @@
 
 #include "backend/cpu/memory.h"
 #include "backend/kv_cache.h"
-#include "base/thread_pool.h"
+#include "base/threads/thread_pool.h"
 #include "cpu/rope.h"
 #include "model/config.h"
 

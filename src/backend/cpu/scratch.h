@@ -8,7 +8,7 @@
 
 #include "backend/cpu/memory.h"
 #include "base/buffer.h"
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 
 namespace blend::cpu {
 

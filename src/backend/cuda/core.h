@@ -8,7 +8,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/stager.h"
 #include "backend/tensor.h"
-#include "base/thread_pool.h"
+#include "base/threads/thread_pool.h"
 #include "cuda/rows.h"
 
 namespace blend::cuda {

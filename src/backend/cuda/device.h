@@ -15,8 +15,8 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/primary_context.h"
-#include "base/guarded.h"
 #include "base/status.h"
+#include "base/threads/guarded.h"
 
 namespace blend::cuda {
 

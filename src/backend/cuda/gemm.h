@@ -17,7 +17,7 @@
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/lt_library.h"
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 
 namespace blend::cuda {
 

@@ -22,8 +22,8 @@
 #include "backend/cuda/device.h"
 #include "backend/device_memory.h"
 #include "backend/stored_run.h"
-#include "base/guarded.h"
-#include "base/thread_pool.h"
+#include "base/threads/guarded.h"
+#include "base/threads/thread_pool.h"
 
 namespace blend::cuda {
 

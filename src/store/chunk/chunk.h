@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "base/half.h"
 #include "base/hash.h"
-#include "base/packing.h"
 #include "base/status.h"
+#include "formats/half.h"
+#include "formats/packing.h"
 #include "store/chunk/chunk_name.h"
 
 namespace blend {

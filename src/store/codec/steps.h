@@ -9,9 +9,9 @@
 #include <cstring>
 #include <span>
 
-#include "base/half.h"
 #include "base/status.h"
 #include "cpu/convert.h"
+#include "formats/half.h"
 #include "store/codec/codec.h"
 
 namespace blend {

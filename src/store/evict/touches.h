@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/guarded.h"
 #include "base/hash.h"
+#include "base/threads/guarded.h"
 #include "store/evict/use_record.h"
 
 namespace blend {

@@ -9,8 +9,8 @@
 #include <chrono>
 #include <thread>
 
-#include "base/eintr.h"
-#include "base/host_page.h"
+#include "base/files/eintr.h"
+#include "base/files/host_page.h"
 #include "store/lmdb/error.h"
 #include "store/lmdb/files.h"
 #include "store/lmdb/page_format.h"

@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/file_size_signal.h"
+#include "base/files/file_size_signal.h"
 #include "store/lmdb/directory.h"
 #include "store/lmdb/error.h"
 #include "store/lmdb/page_format.h"

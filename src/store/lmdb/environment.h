@@ -14,9 +14,9 @@
 #include <memory>
 #include <string>
 
-#include "base/guarded.h"
-#include "base/process.h"
 #include "base/status.h"
+#include "base/threads/guarded.h"
+#include "base/threads/process.h"
 #include "store/lmdb/databases.h"
 #include "store/lmdb/directory.h"
 #include "store/lmdb/transaction.h"

@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include "base/eintr.h"
+#include "base/files/eintr.h"
 
 namespace blend {
 

@@ -15,9 +15,9 @@
 #include <string>
 #include <utility>
 
-#include "base/guarded.h"
-#include "base/process.h"
 #include "base/status.h"
+#include "base/threads/guarded.h"
+#include "base/threads/process.h"
 
 namespace blend {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "base/cancel.h"
 #include "base/status.h"
+#include "base/threads/cancel.h"
 #include "store/lmdb/environment.h"
 #include "store/ram/ram_tier.h"
 

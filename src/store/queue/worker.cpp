@@ -4,7 +4,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 
 namespace blend {
 

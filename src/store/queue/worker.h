@@ -5,7 +5,7 @@
 #include <functional>
 #include <thread>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 
 namespace blend {
 

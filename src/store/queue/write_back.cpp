@@ -4,7 +4,7 @@
 #include <new>
 #include <system_error>
 
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 
 namespace blend {
 

@@ -14,10 +14,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/guarded.h"
 #include "base/hash.h"
 #include "base/late_errors.h"
 #include "base/status.h"
+#include "base/threads/guarded.h"
 #include "store/chunk/chunk.h"
 
 namespace blend {

@@ -16,8 +16,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/guarded.h"
 #include "base/hash.h"
+#include "base/threads/guarded.h"
 #include "store/chunk/chunk.h"
 #include "store/ram/host_memory.h"
 

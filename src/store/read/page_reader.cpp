@@ -10,8 +10,8 @@
 #include <system_error>
 
 #include "base/buffer.h"
-#include "base/eintr.h"
-#include "base/start_thread.h"
+#include "base/files/eintr.h"
+#include "base/threads/start_thread.h"
 
 namespace blend {
 namespace {

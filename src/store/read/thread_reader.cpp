@@ -6,8 +6,8 @@
 #include <system_error>
 #include <thread>
 
-#include "base/guarded.h"
-#include "base/start_thread.h"
+#include "base/threads/guarded.h"
+#include "base/threads/start_thread.h"
 #include "store/read/page_reader.h"
 
 namespace blend {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <thread>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 #include "store/read/page_reader.h"
 
 namespace blend {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 #include "store/remote/record.h"
 
 namespace blend {

@@ -8,9 +8,9 @@
 #include <string>
 #include <unordered_map>
 
-#include "base/guarded.h"
 #include "base/hash.h"
 #include "base/status.h"
+#include "base/threads/guarded.h"
 
 namespace blend {
 

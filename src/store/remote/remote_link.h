@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/guarded.h"
-#include "base/process.h"
+#include "base/threads/guarded.h"
+#include "base/threads/process.h"
 #include "store/chunk/stored_chunks.h"
 #include "store/chunk_store.h"
 #include "store/queue/worker.h"

@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 #include "store/remote/client/redis.h"
 #include "store/remote/encrypted_value.h"
 

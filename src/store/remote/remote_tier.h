@@ -12,9 +12,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/cancel.h"
-#include "base/guarded.h"
 #include "base/rate_meter.h"
+#include "base/threads/cancel.h"
+#include "base/threads/guarded.h"
 #include "store/chunk/stored_chunks.h"
 #include "store/remote/arrival.h"
 #include "store/remote/client/engine.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/cuda/gemm.h"
-#include "base/half.h"
+#include "formats/half.h"
 
 namespace blend::cuda {
 namespace {

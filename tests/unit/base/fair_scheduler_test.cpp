@@ -1,6 +1,6 @@
 // Threads that a caller reserves for a series of small regions. The scheduler's other promises are
 // tested through the pool: thread_caps_test.cpp.
-#include "base/fair_scheduler.h"
+#include "base/threads/fair_scheduler.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/file_size_signal.h"
+#include "base/files/file_size_signal.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

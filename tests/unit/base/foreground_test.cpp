@@ -1,4 +1,4 @@
-#include "base/foreground.h"
+#include "base/threads/foreground.h"
 
 #include <gtest/gtest.h>
 

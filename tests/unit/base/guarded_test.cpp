@@ -1,4 +1,4 @@
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 
 #include <gtest/gtest.h>
 

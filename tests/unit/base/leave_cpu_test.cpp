@@ -1,4 +1,4 @@
-#include "base/leave_cpu.h"
+#include "base/threads/leave_cpu.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <memory>
 #include <thread>
 
-#include "base/thread_pool.h"
+#include "base/threads/thread_pool.h"
 
 namespace blend {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/process.h"
+#include "base/threads/process.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
 // Threads of ours take no signals from the host, whatever the mask of the thread that starts them.
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "base/thread_pool.h"
+#include "base/threads/thread_pool.h"
 
 namespace blend {
 namespace {

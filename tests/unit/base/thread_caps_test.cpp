@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/thread_cap.h"
-#include "base/thread_pool.h"
+#include "base/threads/thread_cap.h"
+#include "base/threads/thread_pool.h"
 
 namespace blend {
 namespace {

@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "base/thread_cap.h"
+#include "base/threads/thread_cap.h"
 #include "engine/generate.h"
 
 namespace blend::test {

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <set>
 
-#include "base/thread_pool.h"
+#include "base/threads/thread_pool.h"
 
 namespace blend {
 namespace {

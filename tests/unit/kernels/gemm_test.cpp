@@ -9,10 +9,10 @@
 #include <random>
 
 #include "base/buffer.h"
-#include "base/half.h"
 #include "cpu/gemm_f32.h"
 #include "cpu/gemm_int8.h"
 #include "cpu/gemm_pack.h"
+#include "formats/half.h"
 #include "support/isa.h"
 
 namespace blend::kernels {

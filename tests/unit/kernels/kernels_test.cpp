@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "base/half.h"
 #include "cpu/attention.h"
 #include "cpu/attention_mass.h"
 #include "cpu/attention_tempered.h"
@@ -27,6 +26,7 @@
 #include "cpu/scatter_k.h"
 #include "cpu/swiglu.h"
 #include "cpu/top_k.h"
+#include "formats/half.h"
 #include "support/isa.h"
 #include "support/random_blocks.h"
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "base/checksum_trailer.h"
-#include "base/file_size_signal.h"
+#include "base/files/file_size_signal.h"
 #include "store/lmdb/error.h"
 #include "store/lmdb/keys.h"
 #include "store/lmdb/transaction.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/host_page.h"
+#include "base/files/host_page.h"
 #include "store/lmdb/page_format.h"
 
 namespace blend {

@@ -8,9 +8,9 @@
 #include <memory>
 #include <system_error>
 
-#include "base/eintr.h"
-#include "base/file_size_signal.h"
-#include "base/start_thread.h"
+#include "base/files/eintr.h"
+#include "base/files/file_size_signal.h"
+#include "base/threads/start_thread.h"
 #include "store/lmdb/directory.h"
 #include "store/lmdb/error.h"
 #include "store/lmdb/files.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 #include "store/evict/policy.h"
 #include "store/evict/touches.h"
 #include "store/lmdb/catalog/manifest.h"

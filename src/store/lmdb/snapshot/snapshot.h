@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 #include "store/chunk_store.h"
 #include "store/lmdb/retention/retention.h"
 #include "store/lmdb/snapshot/layer_reads.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/host_page.h"
+#include "base/files/host_page.h"
 #include "store/lmdb/catalog/manifest.h"
 #include "store/lmdb/keys.h"
 #include "store/lmdb/page_format.h"

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 #include "store/chunk/chunk.h"
 #include "store/codec/codec.h"
 #include "store/lmdb/catalog/manifest.h"

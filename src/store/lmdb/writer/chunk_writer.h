@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file_size_signal.h"
+#include "base/files/file_size_signal.h"
 #include "store/lmdb/catalog/read_records.h"
 #include "store/lmdb/catalog/text_index.h"
 #include "store/lmdb/retention/lru_index.h"

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/eintr.h"
+#include "base/files/eintr.h"
 #include "store/lmdb/error.h"
 #include "store/lmdb/page_format.h"
 

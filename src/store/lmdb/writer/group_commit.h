@@ -9,7 +9,7 @@
 #include <functional>
 #include <span>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 #include "store/lmdb/catalog/manifest.h"
 
 namespace blend {

@@ -5,7 +5,7 @@
 #include <deque>
 #include <optional>
 
-#include "base/host_page.h"
+#include "base/files/host_page.h"
 #include "store/lmdb/catalog/manifest.h"
 #include "store/lmdb/catalog/read_records.h"
 #include "store/lmdb/error.h"

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 #include "store/chunk/stored_chunks.h"
 #include "store/lmdb/retention/retention.h"
 #include "store/lmdb/store_common.h"

@@ -7,9 +7,9 @@
 #include <optional>
 #include <system_error>
 
-#include "base/guarded.h"
-#include "base/module_file.h"
-#include "base/start_thread.h"
+#include "base/files/module_file.h"
+#include "base/threads/guarded.h"
+#include "base/threads/start_thread.h"
 #include "store/remote/client/stream.h"
 
 namespace blend {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 #include "store/remote/client/connection.h"
 
 namespace blend {

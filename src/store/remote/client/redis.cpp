@@ -6,7 +6,7 @@
 #include <set>
 #include <system_error>
 
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 
 namespace blend {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 #include "store/remote/client/cluster_slots.h"
 #include "store/remote/client/engine.h"
 #include "store/remote/client/node.h"

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "base/module_file.h"
+#include "base/files/module_file.h"
 
 namespace blend {
 

@@ -1,9 +1,9 @@
-#include "base/weight_blocks.h"
+#include "formats/weight_blocks.h"
 
 #include <cstring>
 #include <iterator>
 
-#include "base/weight_grids.h"
+#include "formats/weight_grids.h"
 
 namespace blend {
 namespace {
@@ -29,9 +29,9 @@ static_assert(std::size(kLayouts) == kBlockTypes);
 
 const Layout& layout(BlockType type) { return kLayouts[static_cast<size_t>(type)]; }
 
-#include "base/weight_blocks-inl.h"
-#include "base/weight_codes-inl.h"
-#include "base/weight_decode-inl.h"
+#include "formats/weight_blocks-inl.h"
+#include "formats/weight_codes-inl.h"
+#include "formats/weight_decode-inl.h"
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-#include "base/thread_pool.h"
+#include "base/threads/thread_pool.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -8,9 +8,9 @@
 #include <system_error>
 #include <utility>
 
-#include "base/leave_cpu.h"
-#include "base/start_thread.h"
-#include "base/thread_cap.h"
+#include "base/threads/leave_cpu.h"
+#include "base/threads/start_thread.h"
+#include "base/threads/thread_cap.h"
 
 namespace blend {
 namespace {

@@ -27,9 +27,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/fair_scheduler.h"
-#include "base/guarded.h"
 #include "base/status.h"
+#include "base/threads/fair_scheduler.h"
+#include "base/threads/guarded.h"
 
 namespace blend {
 

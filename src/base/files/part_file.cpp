@@ -1,4 +1,4 @@
-#include "base/part_file.h"
+#include "base/files/part_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cerrno>
 
-#include "base/eintr.h"
+#include "base/files/eintr.h"
 
 namespace blend {
 

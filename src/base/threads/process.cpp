@@ -1,4 +1,4 @@
-#include "base/process.h"
+#include "base/threads/process.h"
 
 #include <pthread.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Quantized weights against what gguf-py makes of the same blocks (golden/weight_blocks.py).
-#include "base/weight_blocks.h"
+#include "formats/weight_blocks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/module_file.h"
+#include "base/files/module_file.h"
 
 #include <dlfcn.h>
 

@@ -2,7 +2,7 @@
 //
 // Included inside a namespace, without a guard: by weight_blocks.cpp, and by kernels/cpu once for
 // every instruction set, where the compiler makes vectors of the loops.
-// Include <cstring> and "base/half.h" first.
+// Include <cstring> and "formats/half.h" first.
 
 inline float half_at(const uint8_t* p) {
   uint16_t h = 0;

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 
 namespace blend {
 

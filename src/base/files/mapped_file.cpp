@@ -1,4 +1,4 @@
-#include "base/mapped_file.h"
+#include "base/files/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <limits>
 
-#include "base/eintr.h"
+#include "base/files/eintr.h"
 
 namespace blend {
 namespace {

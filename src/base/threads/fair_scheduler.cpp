@@ -1,4 +1,4 @@
-#include "base/fair_scheduler.h"
+#include "base/threads/fair_scheduler.h"
 
 namespace blend {
 

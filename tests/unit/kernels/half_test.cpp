@@ -1,6 +1,7 @@
-// f16 and bf16 against a rule in double precision that shares nothing with base/half.h: a value is
-// sign * mantissa * 2^exponent, rounding is to the nearest representable value, ties to the even.
-#include "base/half.h"
+// f16 and bf16 against a rule in double precision that shares nothing with formats/half.h: a value
+// is sign * mantissa * 2^exponent, rounding is to the nearest representable value, ties to the
+// even.
+#include "formats/half.h"
 
 #include <gtest/gtest.h>
 

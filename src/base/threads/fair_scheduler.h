@@ -16,7 +16,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "base/guarded.h"
+#include "base/threads/guarded.h"
 
 namespace blend {
 

@@ -5,7 +5,7 @@
 //   unpack(b, codes, scale, least)   codes: [kElements], scale, least: [kElements / kPart]; `least`
 //                                    is written where kLeast
 //
-// Included as weight_blocks-inl.h is, and after it. Include "base/weight_grids.h" first.
+// Included as weight_blocks-inl.h is, and after it. Include "formats/weight_grids.h" first.
 
 inline uint16_t u16_at(const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); }
 inline uint32_t u32_at(const uint8_t* p) { return u16_at(p) | uint32_t{u16_at(p + 2)} << 16; }
@@ -135,7 +135,7 @@ struct Nvfp4 {
   }
 };
 
-// ---- Entries of a code book (base/weight_grids.h), whose elements have their signs apart.
+// ---- Entries of a code book (formats/weight_grids.h), whose elements have their signs apart.
 
 inline constexpr uint64_t kEachByte = 0x0101010101010101;
 

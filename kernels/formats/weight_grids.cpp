@@ -1,6 +1,6 @@
 // Made by scripts/make_weight_grids.py; do not edit.
 // clang-format off
-#include "base/weight_grids.h"
+#include "formats/weight_grids.h"
 
 #include <array>
 
