@@ -25,7 +25,7 @@
 #include "bench/throttled_store.h"
 #include "control/machine_profile.h"
 #include "engine/precompute.h"
-#include "fusion/fuse.h"
+#include "fusion/run/fuse.h"
 #include "store/store.h"
 #include "support/temp_dir.h"
 

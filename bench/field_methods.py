@@ -155,7 +155,7 @@ class Llama:
             logits, _ = self.run(ids, np.array([len(ids) - 1]), cache)
         return out
 
-    # The library's count (src/fusion/work.h), rows being positions.
+    # The library's count (src/fusion/correct/work.h), rows being positions.
     def _layers(self, rows):
         """K and V of all layers, and all but the last finished."""
         pairs = sum(r + 1 for r in rows)

@@ -9,7 +9,7 @@
 //
 //   bench_fuse --shape 135m --chunks 4 --chunk-tokens 256 --json out.json
 //   bench/fuse_picture.py out.json > docs/fuse-ttft.svg
-#include "fusion/fuse.h"
+#include "fusion/run/fuse.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -25,8 +25,8 @@
 #include "bench/throttled_store.h"
 #include "calibrate/memory_store.h"
 #include "engine/precompute.h"
-#include "fusion/later_prefill.h"
-#include "fusion/layer_feed.h"
+#include "fusion/idle/deferred_prefill.h"
+#include "fusion/load/layer_feed.h"
 #include "support/temp_dir.h"
 
 namespace {
@@ -284,7 +284,7 @@ class Bench {
     for (int i = 0; i <= s_.repeat; ++i) {
       for (Way& way : ways) {
         const auto store = std::make_shared<blend::MemoryStore>();
-        blend::LaterPrefill later(std::make_shared<blend::IdleWorker>(runtime_), store);
+        blend::DeferredPrefill later(std::make_shared<blend::IdleWorker>(runtime_), store);
         const blend::StoreAccess access{store.get(), false, blend::DType::f16, &later, nullptr};
         blend::FuseOptions options = options_;
         options.on_miss = way.on_miss;

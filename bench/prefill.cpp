@@ -31,7 +31,7 @@
 #include "bench/run_json.h"
 #include "bench/shapes.h"
 #include "bench/timed_backend.h"
-#include "fusion/fuse.h"
+#include "fusion/run/fuse.h"
 #include "support/temp_dir.h"
 
 namespace {

@@ -15,7 +15,7 @@
 #include "bench/copy_rate.h"
 #include "bench/json_file.h"
 #include "bench/measure.h"
-#include "fusion/layer_loader.h"
+#include "fusion/load/layer_loader.h"
 #include "store/store.h"
 #include "support/temp_dir.h"
 

@@ -92,9 +92,9 @@ if(NOT BLEND_SANITIZE)
   blend_conformance_test(out_of_memory_test ${BLEND_FAULT_DIR}/out_of_memory_test.cpp
                          ${BLEND_FAULT_DIR}/generations_memory_test.cpp
                          ${BLEND_FAULT_DIR}/failing_malloc.cpp)
-  blend_test(later_prefill_memory_test SOURCES
+  blend_test(deferred_prefill_memory_test SOURCES
     ${BLEND_FAULT_DIR}/late_errors_memory_test.cpp
-    ${BLEND_FAULT_DIR}/later_prefill_memory_test.cpp
+    ${BLEND_FAULT_DIR}/deferred_prefill_memory_test.cpp
     ${BLEND_FAULT_DIR}/failing_malloc.cpp)
   blend_test(similar_chunks_memory_test SOURCES
     ${BLEND_FAULT_DIR}/similar_chunks_memory_test.cpp

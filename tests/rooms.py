@@ -38,6 +38,13 @@ def room_of(path, rooms):
     return next((folder for folder in around if folder in rooms), None)
 
 
+def within(name, rooms):
+    """The rooms that a name in "Knows" stands for: a room itself, or those inside a folder that is none."""
+    if name in rooms:
+        return {name}
+    return {room for room in rooms if room.startswith(name + "/")}
+
+
 def find(name, file):
     """The file of ours that an #include means; None: a third party's, or a generated one."""
     for folder in (file.parent, *(ROOT / searched for searched in SEARCHED)):
@@ -61,7 +68,7 @@ def check_table(rooms):
         if room in path:
             yield f"{TABLE}: {' knows '.join([*path[path.index(room):], room])}"
         elif room not in done:
-            for name in sorted(rooms[room] & rooms.keys()):
+            for name in sorted(set().union(*(within(name, rooms) for name in rooms[room]))):
                 yield from circles(name, [*path, room])
             done.add(room)
 
@@ -88,7 +95,8 @@ def check_file(file, rooms):
             continue
         n += 1
         other = room_of(target, rooms)
-        if other != room and other not in rooms[room] and str(target) not in rooms[room]:
+        known = set().union(*(within(name, rooms) for name in rooms[room]))
+        if other != room and other not in known and str(target) not in rooms[room]:
             wrong.append(f"{where}: {room} does not know {target}")
     return n, wrong
 

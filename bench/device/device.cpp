@@ -24,7 +24,7 @@
 #include "engine/device_readable.h"
 #include "engine/precompute.h"
 #include "engine/sequence.h"
-#include "fusion/fuse.h"
+#include "fusion/run/fuse.h"
 #include "store/codec/codec.h"
 #include "store/store.h"
 #include "support/random_model.h"

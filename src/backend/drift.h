@@ -42,7 +42,8 @@ struct DriftInputs {
   }
 };
 
-// Share of the drift correction that is applied (fusion/corrector.h): a factor for K, one for V.
+// Share of the drift correction that is applied (fusion/correct/corrector.h): a factor for K, one
+// for V.
 struct DriftShare {
   float k = 1;
   float v = 1;

@@ -5,7 +5,7 @@
 
 #include "calibrate/layer_steps.h"
 #include "engine/precompute.h"
-#include "fusion/trust.h"
+#include "fusion/resolve/trust.h"
 
 namespace blend {
 namespace {

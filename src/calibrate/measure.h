@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "fusion/fuse.h"
+#include "fusion/run/fuse.h"
 #include "profile/profile.h"
 
 namespace blend {

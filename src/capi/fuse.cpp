@@ -1,4 +1,4 @@
-#include "fusion/fuse.h"
+#include "fusion/run/fuse.h"
 
 #include <algorithm>
 #include <string>

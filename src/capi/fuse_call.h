@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "capi/handles.h"
-#include "fusion/fuse.h"
+#include "fusion/run/fuse.h"
 
 namespace blend::capi {
 

@@ -3,7 +3,7 @@
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
-#include "fusion/edit.h"
+#include "fusion/result/edit.h"
 
 using blend::Status;
 

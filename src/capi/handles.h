@@ -13,10 +13,10 @@
 #include "control/machine_profile.h"
 #include "engine/model.h"
 #include "engine/runtime.h"
-#include "fusion/corpora.h"
-#include "fusion/fidelity_checks.h"
-#include "fusion/fuse.h"
-#include "fusion/later_prefill.h"
+#include "fusion/contexts/corpora.h"
+#include "fusion/fidelity/fidelity_checks.h"
+#include "fusion/idle/deferred_prefill.h"
+#include "fusion/run/fuse.h"
 #include "profile/profile.h"
 #include "store/store.h"
 
@@ -50,7 +50,7 @@ struct blend_store {
   std::shared_ptr<blend::ReadRates> reads = std::make_shared<blend::ReadRates>();
   std::shared_ptr<blend::IdleWorker> idle;
   std::shared_ptr<blend::Corpora> corpora = std::make_shared<blend::Corpora>();
-  std::unique_ptr<blend::LaterPrefill> later;  // null: read-only. Ends before the store does
+  std::unique_ptr<blend::DeferredPrefill> later;  // null: read-only. Ends before the store does
   std::shared_ptr<blend::FidelityChecks> checks;
   uint32_t kv_dtype = BLEND_DTYPE_AUTO;
   bool read_only = false;

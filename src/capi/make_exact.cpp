@@ -1,5 +1,5 @@
 // Full prefill's K and V in the place of what was fused, and what was streamed meanwhile checked.
-#include "fusion/make_exact.h"
+#include "fusion/result/make_exact.h"
 
 #include "capi/answer.h"
 #include "capi/error.h"

@@ -7,7 +7,7 @@
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
-#include "fusion/passages.h"
+#include "fusion/prompt/passages.h"
 
 using blend::Result;
 

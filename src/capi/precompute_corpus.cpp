@@ -4,7 +4,7 @@
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
-#include "fusion/corpus_precompute.h"
+#include "fusion/contexts/corpus_precompute.h"
 
 using blend::Result;
 using blend::Status;

@@ -7,7 +7,7 @@
 #include "capi/handles.h"
 #include "capi/measurement.h"
 #include "capi/structs.h"
-#include "fusion/trust.h"
+#include "fusion/resolve/trust.h"
 
 using blend::Status;
 

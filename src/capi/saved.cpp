@@ -1,5 +1,5 @@
 // Fusions kept in the store between the turns of a conversation.
-#include "fusion/saved.h"
+#include "fusion/result/saved.h"
 
 #include <cstring>
 

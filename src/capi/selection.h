@@ -3,8 +3,8 @@
 
 #include "base/status.h"
 #include "blend/experimental.h"
-#include "fusion/options.h"
-#include "fusion/trust.h"
+#include "fusion/request/options.h"
+#include "fusion/resolve/trust.h"
 
 namespace blend::capi {
 

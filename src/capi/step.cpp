@@ -1,16 +1,17 @@
-// The step API: a layerwise fuse's calls, in the order that StepPlan watches over, and its account.
+// The step API: a layerwise fuse's calls, in the order that LayerwiseFuse watches over, and its
+// account.
 #include "capi/error.h"
 #include "capi/fuse_call.h"
 #include "capi/handles.h"
 #include "capi/kv_view.h"
 #include "capi/structs.h"
-#include "fusion/step_plan.h"
+#include "fusion/steps/layerwise_fuse.h"
 
 using blend::Status;
 
 struct blend_layerwise {
   std::shared_ptr<blend::Runtime> runtime;  // of the store, whose events may still come
-  std::unique_ptr<blend::StepPlan> plan;
+  std::unique_ptr<blend::LayerwiseFuse> plan;
   uint32_t n_threads = 0;  // ThreadCap of the calls on it
 };
 
@@ -35,8 +36,8 @@ int32_t blend_layerwise_create(blend_layerwise** out, const blend_model* model,
       handle->runtime = store->runtime;
       chunks = store->store;
     }
-    BLEND_ASSIGN(handle->plan, blend::StepPlan::create(model->description, std::move(chunks),
-                                                       call.store, std::move(call.job)));
+    BLEND_ASSIGN(handle->plan, blend::LayerwiseFuse::create(model->description, std::move(chunks),
+                                                            call.store, std::move(call.job)));
     *out = handle.release();
     return Status::ok();
   });

@@ -242,7 +242,7 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     handle->read_only = s.read_only;
     handle->idle = std::make_shared<blend::IdleWorker>(ctx->runtime);
     if (!s.read_only) {
-      handle->later = std::make_unique<blend::LaterPrefill>(handle->idle, handle->store);
+      handle->later = std::make_unique<blend::DeferredPrefill>(handle->idle, handle->store);
     }
     const auto book = std::make_shared<blend::FidelityBook>(handle->store, s.read_only);
     blend::FidelityChecks::Options checks;

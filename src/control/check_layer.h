@@ -1,5 +1,5 @@
 // A layer at which rows are chosen, and how many go on. A fuse follows a schedule of check layers
-// (fusion/schedule.h), and the cost model counts by it.
+// (fusion/request/schedule.h), and the cost model counts by it.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // choose_pass(): chooses for a prompt which stored parts are loaded, which are computed instead,
 // and how much of the loaded ones is recomputed, by how long the pass would take (pass_cost.h). A
-// fuse with BLEND_RATIO_AUTO follows it (fusion/auto_ratio.h), and blend_machine_advise predicts it
-// (advise.h).
+// fuse with BLEND_RATIO_AUTO follows it (fusion/resolve/auto_ratio.h), and blend_machine_advise
+// predicts it (advise.h).
 #pragma once
 
 #include <cstdint>

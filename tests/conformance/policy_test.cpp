@@ -259,7 +259,7 @@ class Policies : public testing::Test {
   Prompt prompt_;
 };
 
-TEST_F(Policies, FirstKTakesTheFirstRowsOfEveryLaterChunk) {
+TEST_F(Policies, FirstKTakesTheFirstRowsOfEveryDeferredChunk) {
   // 78 reused rows; 10 % are 8: of 71 candidates 40, 1, 20 and 10.
   EXPECT_EQ(rows_of({.policy = BLEND_POLICY_FIRST_K, .ratio = 0.1}),
             (std::vector<uint32_t>{7, 8, 9, 10, 47, 48, 49, 68}));

@@ -11,8 +11,8 @@
 
 #include "backend/backend.h"
 #include "base/threads/thread_pool.h"
-#include "fusion/layer_loader.h"
-#include "fusion/prompt.h"
+#include "fusion/load/layer_loader.h"
+#include "fusion/prompt/prompt.h"
 
 namespace blend::test {
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fusion/resolve.h"
+#include "fusion/resolve/resolve.h"
 
 namespace blend::test {
 

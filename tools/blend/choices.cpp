@@ -4,7 +4,7 @@
 
 #include "blend/blend.hpp"
 #include "command.h"
-#include "fusion/policy/registry.h"
+#include "fusion/request/policy_registry.h"
 #include "store/codec/registry.h"
 
 namespace blend_cli {

@@ -6,7 +6,7 @@
 
 #include "choices.h"
 #include "command.h"
-#include "fusion/policy/registry.h"
+#include "fusion/request/policy_registry.h"
 
 namespace blend_cli {
 namespace {

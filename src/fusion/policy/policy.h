@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "fusion/asked_layers.h"
-#include "fusion/options.h"
-#include "fusion/prompt.h"
+#include "fusion/prompt/prompt.h"
+#include "fusion/request/asked_layers.h"
+#include "fusion/request/options.h"
 
 namespace blend {
 

@@ -1,6 +1,6 @@
 // In place of all other sources here in a build without the remote tier (BLEND_REMOTE).
 #include "store/remote/options.h"
-#include "store/remote/tiered_store.h"
+#include "store/remote/remote_link.h"
 
 namespace blend {
 
@@ -12,8 +12,7 @@ Status check_remote_built() {
 
 Result<RemoteUrl> parse_remote_url(const std::string&) { return check_remote_built(); }
 
-Result<std::shared_ptr<Store>> open_tiered_store(const std::string&, const StoreOptions&,
-                                                 const RemoteOptions&, EventSink) {
+Result<std::unique_ptr<RemoteLink>> RemoteLink::create(const RemoteOptions&, bool, EventSink) {
   return check_remote_built();
 }
 

@@ -5,7 +5,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "engine/precompute.h"
-#include "fusion/fuse.h"
+#include "fusion/run/fuse.h"
 #include "store/store.h"
 #include "support/random_model.h"
 #include "support/temp_dir.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "backend/cuda/cuda_backend.h"
-#include "fusion/layer_loader.h"
+#include "fusion/load/layer_loader.h"
 
 namespace blend {
 namespace {

@@ -1,4 +1,4 @@
-#include "fusion/asked_layers.h"
+#include "fusion/request/asked_layers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "fusion/auto_ratio.h"
+#include "fusion/resolve/auto_ratio.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "fusion/corpus_precompute.h"
+#include "fusion/contexts/corpus_precompute.h"
 
 #include "engine/precompute.h"
 #include "support/engine_fixture.h"

@@ -1,6 +1,6 @@
-#include "fusion/corrector.h"
+#include "fusion/correct/corrector.h"
 
-#include "fusion/stored_rows.h"
+#include "fusion/load/stored_rows.h"
 #include "support/hand_prompt.h"
 
 namespace blend {

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "engine/precompute.h"
-#include "fusion/fidelity_checks.h"
-#include "fusion/later_prefill.h"
+#include "fusion/fidelity/fidelity_checks.h"
+#include "fusion/idle/deferred_prefill.h"
 #include "store/store.h"
 #include "support/engine_fixture.h"
 #include "support/fake_store.h"
@@ -255,12 +255,12 @@ TEST_F(FidelityTest, GivesWayAndItsEndDoesNotWait) {
 TEST_F(FidelityTest, MakesWayForAChunkThatIsWaitedFor) {
   const auto shared = std::make_shared<test::FakeStore>();
   checks_.reset();
-  LaterPrefill later(worker_, shared);
+  DeferredPrefill later(worker_, shared);
   begin_checks(1);
   auto busy = std::make_unique<Foreground::Scope>(model_->runtime().foreground());
   EXPECT_TRUE(ask(1, 0.15));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is under way, between layers
-  LaterChunk chunk;
+  DeferredChunk chunk;
   chunk.meta = describe_chunk(*model_, DType::f32, {}, "", tokens(9, 1));
   EXPECT_TRUE(later.add(model_, std::move(chunk)));
   EXPECT_TRUE(later.flush().is_ok());

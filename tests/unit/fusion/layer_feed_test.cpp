@@ -1,4 +1,4 @@
-#include "fusion/layer_feed.h"
+#include "fusion/load/layer_feed.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "fusion/layer_loader.h"
+#include "fusion/load/layer_loader.h"
 
 #include <gtest/gtest.h>
 

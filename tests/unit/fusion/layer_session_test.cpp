@@ -1,8 +1,8 @@
-#include "fusion/layer_session.h"
+#include "fusion/run/layer_session.h"
 
 #include <new>
 
-#include "fusion/stored_rows.h"
+#include "fusion/load/stored_rows.h"
 #include "support/hand_prompt.h"
 #include "support/resolved.h"
 

@@ -1,7 +1,7 @@
 #include "control/pass_cost.h"
 
-#include "fusion/fuse.h"
-#include "fusion/selection.h"
+#include "fusion/run/fuse.h"
+#include "fusion/select/selection.h"
 #include "support/engine_fixture.h"
 #include "support/fake_store.h"
 

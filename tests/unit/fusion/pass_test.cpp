@@ -1,4 +1,4 @@
-#include "fusion/pass.h"
+#include "fusion/run/pass.h"
 
 #include <cmath>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "fusion/prompt.h"
+#include "fusion/prompt/prompt.h"
 
 #include "engine/precompute.h"
 #include "support/engine_fixture.h"
@@ -141,7 +141,7 @@ TEST_F(PromptTest, TheFirstChunkIsFoundBehindWhatPrecedesIt) {
 
 // A later chunk is found after the chunk before it, by its tokens and by the id of its other
 // record: nearer to full prefill, not exact, unless that is all that precedes it.
-TEST_F(PromptTest, ALaterChunkIsFoundBehindTheChunkBeforeIt) {
+TEST_F(PromptTest, ADeferredChunkIsFoundBehindTheChunkBeforeIt) {
   const std::vector<int32_t> a = tokens(5, 2), b = tokens(6, 3);
   auto prompt = build({text(tokens(1, 8)), chunk(a), chunk(b), question(tokens(2, 4))});
   ASSERT_TRUE(prompt.is_ok());
@@ -181,7 +181,7 @@ TEST_F(PromptTest, AFirstChunkIsLeftToBeStoredBehindBos) {
   ASSERT_TRUE(prompt.is_ok());
   ASSERT_EQ(prompt->later.size(), 3u) << "BOS, the chunk alone, the chunk after BOS";
   EXPECT_EQ(prompt->later[2].prefix, bos);
-  for (LaterChunk& later : prompt->later) {
+  for (DeferredChunk& later : prompt->later) {
     ASSERT_TRUE(
         store_.put_async(*precompute_chunk(*model_, later.prefix, std::move(later.meta), {}))
             .is_ok());
@@ -312,7 +312,7 @@ class RecordChoiceTest : public PromptTest {
     auto prompt =
         build({prefix(head_), chunk(first_), text(gap_), chunk(chunk_), question(tokens(3, 5))});
     EXPECT_TRUE(prompt.is_ok()) << prompt.status().message();
-    later_ = prompt.is_ok() ? std::move(prompt->later) : std::vector<LaterChunk>();
+    later_ = prompt.is_ok() ? std::move(prompt->later) : std::vector<DeferredChunk>();
     return prompt.is_ok() ? prompt->segments[3].record : RecordUse::none;
   }
   std::vector<int32_t> predecessor() const {
@@ -323,7 +323,7 @@ class RecordChoiceTest : public PromptTest {
   }
 
   std::vector<int32_t> head_, first_, gap_, chunk_, passage_;
-  std::vector<LaterChunk> later_;
+  std::vector<DeferredChunk> later_;
 };
 
 TEST_F(RecordChoiceTest, TheNearestToFullPrefillIsTaken) {
@@ -362,8 +362,8 @@ TEST_F(RecordChoiceTest, UseLeavesNearerRecordsToBeMade) {
   options_.after_head = true;
   put(head_);
   EXPECT_EQ(use(), RecordUse::head);
-  const auto find = [&](const Sha256& id) -> const LaterChunk* {
-    for (const LaterChunk& chunk : later_) {
+  const auto find = [&](const Sha256& id) -> const DeferredChunk* {
+    for (const DeferredChunk& chunk : later_) {
       if (chunk.meta.id == id) return &chunk;
     }
     return nullptr;
@@ -371,11 +371,11 @@ TEST_F(RecordChoiceTest, UseLeavesNearerRecordsToBeMade) {
   const auto id = [&](std::span<const int32_t> before, RecordKind kind) {
     return chunk_id(model_->fingerprint(), DType::f32, before, "", chunk_, kind);
   };
-  const LaterChunk* after = find(id(predecessor(), RecordKind::plain));
+  const DeferredChunk* after = find(id(predecessor(), RecordKind::plain));
   ASSERT_NE(after, nullptr);
   EXPECT_TRUE(after->when_seen_twice);
   EXPECT_FALSE(after->is_miss);
-  const LaterChunk* in_context = find(id(head_, RecordKind::contextual));
+  const DeferredChunk* in_context = find(id(head_, RecordKind::contextual));
   ASSERT_NE(in_context, nullptr);
   ASSERT_EQ(in_context->contexts.size(), 1u);
   EXPECT_EQ(in_context->contexts[0], first_);

@@ -1,8 +1,8 @@
-#include "fusion/resolve.h"
+#include "fusion/resolve/resolve.h"
 
 #include <gtest/gtest.h>
 
-#include "fusion/prompt.h"
+#include "fusion/prompt/prompt.h"
 
 namespace blend {
 namespace {

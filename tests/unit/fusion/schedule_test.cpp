@@ -1,4 +1,4 @@
-#include "fusion/schedule.h"
+#include "fusion/request/schedule.h"
 
 #include <gtest/gtest.h>
 

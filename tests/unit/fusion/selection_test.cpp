@@ -1,7 +1,7 @@
-#include "fusion/selection.h"
+#include "fusion/select/selection.h"
 
-#include "fusion/auto_ratio.h"
-#include "fusion/stored_rows.h"
+#include "fusion/load/stored_rows.h"
+#include "fusion/resolve/auto_ratio.h"
 #include "support/hand_prompt.h"
 #include "support/resolved.h"
 

@@ -1,4 +1,4 @@
-#include "fusion/stored_rows.h"
+#include "fusion/load/stored_rows.h"
 
 #include "support/hand_prompt.h"
 

@@ -1,4 +1,4 @@
-#include "fusion/trust.h"
+#include "fusion/resolve/trust.h"
 
 #include "support/engine_fixture.h"
 #include "support/resolved.h"

@@ -1,0 +1,80 @@
+// CorpusPrecompute: stores the chunks of a corpus so that they serve each other as context.
+//
+// Each chunk gets two records after the prompt head. The head record has no other context: it is
+// exact where the chunk stands first in a prompt, and other chunks load it as a passage. The
+// contextual record is the mean over the chunk's most similar chunks (engine/chunk_prefill.h).
+// Similar chunks are retrieved together, so they resemble what stands before the chunk in a prompt.
+// Passages are read from the head records. So a contextual record costs as many passes over its own
+// rows as it has passages, and depends only on the head and those texts.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/chunk_prefill.h"
+#include "engine/model.h"
+#include "fusion/contexts/corpora.h"
+#include "store/chunk_store.h"
+
+namespace blend {
+
+struct CorpusText {
+  std::span<const int32_t> tokens;
+  ChunkName name;
+};
+
+struct CorpusOptions {
+  uint32_t n_contexts = 0;  // similar chunks a text, at most kMostContexts; 0: head records only
+  double min_similarity = 0;
+  bool refresh = false;  // also make contextual records again whose similar chunks have changed
+  std::optional<Codec> codec;
+};
+
+// The result for a text.
+struct CorpusRecord {
+  // The record that prompts take: the contextual one, or the head record if no chunk is similar.
+  Sha256 id{};
+  Sha256 head_id{};
+  uint32_t n_contexts = 0;
+  bool existed = false;       // nothing was computed for it
+  bool head_existed = false;  // of the head record alone
+  bool own_existed = false;   // of the record under `id`
+};
+
+// Used once, by one thread. The arguments must outlive it.
+class CorpusPrecompute {
+ public:
+  CorpusPrecompute(const Model& model, ChunkStore& store, SimilarChunks& index, CorpusKey key,
+                   const CorpusOptions& options)
+      : model_(model), store_(store), index_(index), key_(std::move(key)), options_(options) {}
+
+  // Stores the missing records of `texts`, whose tokens were checked. After a stopped run the next
+  // one goes on where it ended. Calls `done` for each text, in order; non-zero stops with CALLBACK.
+  // Progress counts records. The puts are in the background: flush.
+  using Done = std::function<int32_t(size_t text, const CorpusRecord& record)>;
+  Status run(std::span<const CorpusText> texts, const Done& done, const Watch& watch);
+
+ private:
+  struct Company;  // the passages of one chunk
+  ChunkMeta describe(const CorpusText& text, RecordKind kind) const;
+  Status store_heads(std::span<const CorpusText> texts, std::vector<bool>& made,
+                     const Watch& watch);
+  Result<Company> company_of(const CorpusText& text);
+  Result<CorpusRecord> store_contextual(const CorpusText& text, const Watch& watch);
+  Result<ChunkPrefill*> prefill(size_t rows, const Watch& watch);
+  // Whether the store has a record `id`; with `contexts`, one of exactly these passages.
+  Result<bool> is_stored(const Sha256& id, const std::vector<Sha256>* contexts);
+
+  const Model& model_;
+  ChunkStore& store_;
+  SimilarChunks& index_;
+  const CorpusKey key_;
+  const CorpusOptions options_;
+  std::unique_ptr<ChunkPrefill> prefill_;
+};
+
+}  // namespace blend

@@ -1,0 +1,159 @@
+#include "fusion/idle/deferred_prefill.h"
+
+#include <algorithm>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "base/threads/thread_cap.h"
+#include "engine/precompute.h"
+#include "fusion/prompt/passages.h"
+
+namespace blend {
+namespace {
+
+// A queued chunk holds only its tokens, so this many take a few megabytes.
+constexpr size_t kMostQueued = 4096;
+// Ids of records that were asked for once: a megabyte or two.
+constexpr size_t kMostSeen = 16384;
+
+}  // namespace
+
+DeferredPrefill::DeferredPrefill(std::shared_ptr<IdleWorker> worker,
+                                 std::shared_ptr<ChunkStore> store)
+    : worker_(std::move(worker)), store_(std::move(store)) {
+  worker_->enter(*this);
+}
+
+DeferredPrefill::~DeferredPrefill() {
+  if (forked()) return;
+  cancel_.request();
+  worker_->leave(*this);
+  if (ids_.empty()) return;
+  try {
+    tell(BLEND_E_CANCELLED,
+         std::to_string(ids_.size()) +
+             " deferred prefills of chunks were dropped, because the store was closed first; call "
+             "blend_store_flush before");
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): no memory to report it
+  }
+}
+
+void DeferredPrefill::tell(int32_t code, const std::string& message) const {
+  const EventSink& events = worker_->runtime().events();
+  if (events) events(code, message);
+}
+
+bool DeferredPrefill::seen_before(const Sha256& id) {
+  if (!seen_.insert(id).second) return true;
+  seen_order_.push_back(id);
+  if (seen_order_.size() > kMostSeen) {
+    seen_.erase(seen_order_.front());
+    seen_order_.pop_front();
+  }
+  return false;
+}
+
+bool DeferredPrefill::add(std::shared_ptr<const Model> model, DeferredChunk chunk) {
+  if (forked()) return false;
+  const Sha256 id = chunk.meta.id;
+  {
+    const MutexLock lock(mutex_);
+    if (ids_.contains(id)) return true;
+    if (queue_.size() >= kMostQueued) return false;
+    // A failure here must not fail the fuse.
+    try {
+      if (chunk.when_seen_twice && !seen_before(id)) return false;
+      if (!worker_->start()) return false;
+      ids_.insert(id);
+      queue_.push_back({std::move(model), std::move(chunk), ThreadCap::current()});
+    } catch (const std::bad_alloc&) {
+      ids_.erase(id);  // otherwise flush() would wait for it for ever
+      return false;
+    }
+    errors_.forget(id);
+  }
+  worker_->notify();
+  return true;
+}
+
+Status DeferredPrefill::flush() {
+  if (forked()) return Status::ok();
+  const IdleWorker::Urgent urgent(*worker_);
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() BLEND_REQUIRES(mutex_) { return ids_.empty(); });
+  return errors_.take_first();
+}
+
+std::optional<Status> DeferredPrefill::outcome(const Sha256& id, Deadline deadline) {
+  if (forked()) return Status::ok();
+  const auto settled = [&]() BLEND_REQUIRES(mutex_) { return !ids_.contains(id); };
+  MutexLock lock(mutex_);
+  if (!settled()) {
+    if (deadline.has_value() && *deadline <= std::chrono::steady_clock::now()) return std::nullopt;
+    const auto queued = std::find_if(queue_.begin(), queue_.end(),
+                                     [&](const Job& job) { return job.chunk.meta.id == id; });
+    if (queued != queue_.end()) std::rotate(queue_.begin(), queued, queued + 1);
+    const IdleWorker::Urgent urgent(*worker_);
+    if (!deadline.has_value()) {
+      changed_.wait(lock, settled);
+    } else if (!changed_.wait_until(lock, *deadline, settled)) {
+      return std::nullopt;
+    }
+  }
+  return errors_.of(id);
+}
+
+size_t DeferredPrefill::n_left() const {
+  if (forked()) return 0;
+  const MutexLock lock(mutex_);
+  return ids_.size();
+}
+
+Status DeferredPrefill::prefill(Job& job) {
+  BLEND_ASSIGN(const bool there, store_->contains(job.chunk.meta.id));
+  if (there) return Status::ok();
+  const Watch polite = worker_->polite(cancel_);
+  const std::string name = "the deferred prefill of chunk " + to_hex(job.chunk.meta.id);
+  const ThreadCap cap(job.n_threads);
+  DeferredChunk& chunk = job.chunk;
+  const std::vector<std::span<const int32_t>> contexts(chunk.contexts.begin(),
+                                                       chunk.contexts.end());
+  const PassageKey key{chunk.meta.shape.dtype, chunk.prefix, chunk.tenant,
+                       chunk.meta.tokens.size()};
+  // Passages are computed, not loaded: a snapshot of the store must not be held during idle work,
+  // which takes long.
+  BLEND_ASSIGN(const auto passages, StoredPassages::open(*job.model, nullptr, key, contexts));
+  chunk.meta.contexts = passages.ids();
+  auto record = precompute_chunk(*job.model, chunk.prefix, std::move(chunk.meta), polite,
+                                 passages.passages());
+  if (!record.is_ok()) return record.status().with_context(name);
+  return store_->put_async(std::move(*record)).with_context(name);
+}
+
+bool DeferredPrefill::work() {
+  MutexLock lock(mutex_);
+  if (queue_.empty() || cancel_.requested()) return false;
+  Job job = std::move(queue_.front());
+  queue_.pop_front();
+  const Sha256 id = job.chunk.meta.id;
+  lock.unlock();
+  Status status;
+  try {
+    status = prefill(job);
+    job = {};  // the model may be closed by now
+    if (!status.is_ok() && status.code() != BLEND_E_CANCELLED) {
+      tell(status.code(), status.message());
+    }
+  } catch (const std::bad_alloc&) {
+    status = Status::out_of_memory();
+  }
+  lock.lock();
+  if (status.code() == BLEND_E_CANCELLED) return true;  // counted by the event of the destructor
+  ids_.erase(id);
+  if (!status.is_ok()) errors_.add(id, status);
+  changed_.notify_all();
+  return true;
+}
+
+}  // namespace blend

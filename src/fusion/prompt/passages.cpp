@@ -1,0 +1,38 @@
+#include "fusion/prompt/passages.h"
+
+#include <algorithm>
+
+namespace blend {
+
+Result<StoredPassages> StoredPassages::open(const ModelDescription& model, ChunkStore* store,
+                                            const PassageKey& key,
+                                            std::span<const std::span<const int32_t>> passages) {
+  StoredPassages out;
+  if (store != nullptr && !passages.empty()) {
+    BLEND_ASSIGN(out.snapshot_, store->snapshot());
+  }
+  const ModelConfig& c = model.config();
+  const size_t taken = key.head.size() + key.chunk_tokens;
+  for (const std::span<const int32_t> tokens : passages) {
+    if (taken + tokens.size() > model.context_length()) continue;
+    const Sha256 id = chunk_id(model.fingerprint(), key.dtype, key.head, key.tenant, tokens);
+    out.ids_.push_back(id);
+    out.passages_.push_back({tokens, nullptr});
+    if (out.snapshot_ == nullptr) continue;
+    BLEND_ASSIGN(const bool there, out.snapshot_->holds(id));
+    if (!there) continue;
+    auto source = out.snapshot_->open(id, tenant_tag(key.tenant));
+    if (!source.is_ok()) continue;  // damaged or removed: its rows are computed
+    const ChunkMeta& meta = (*source)->meta();
+    const bool fits =
+        meta.shape.n_layers == c.n_layers && meta.shape.kv_dim == c.kv_dim() &&
+        std::equal(meta.tokens.begin(), meta.tokens.end(), tokens.begin(), tokens.end()) &&
+        meta.contexts.empty();
+    if (!fits) continue;
+    out.sources_.push_back(std::move(*source));
+    out.passages_.back().stored = out.sources_.back().get();
+  }
+  return out;
+}
+
+}  // namespace blend
