@@ -1,6 +1,6 @@
-// Store: a persistent chunk store. Its parts are a catalog, which finds chunks, a writer, which
-// puts them behind a write-back queue, retention, which decides which of them stay, a prefetcher,
-// which reads ahead, and a remote tier, if one is wanted. Look-ups go memory, disk, remote.
+// Store: a persistent chunk store. A catalog finds chunks, a writer puts them, retention decides
+// which of them stay, a prefetcher reads ahead, a write-back queue takes background puts, and a
+// remote tier can stand above the disk. Look-ups go memory, disk, remote.
 #pragma once
 
 #include <memory>

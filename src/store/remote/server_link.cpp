@@ -11,7 +11,7 @@ namespace blend {
 namespace {
 
 constexpr size_t kMostUploads = 4096;
-// Of a measurement, so that it ends whatever a server says.
+// Limits of a measurement: it ends, whatever a server says.
 constexpr uint64_t kMeasuredBytes = 64ull << 20;
 constexpr size_t kMeasuredChunks = 1024;
 constexpr std::chrono::seconds kMeasuredTime{60};

@@ -13,7 +13,7 @@
 
 namespace blend {
 
-// What for_each_used() says of a description whose key is no id: no id leads to it.
+// What for_each_used() says of a description under a key that cannot be an id.
 inline constexpr char kNoChunkId[] = "a description has a key that is not a chunk id";
 
 // Thread-safe: what changes is in LMDB's transactions. `common` and `retention` must outlive it.

@@ -15,7 +15,7 @@
 
 namespace blend {
 
-// Thread-safe. What it is made of must outlive it, and the worker be stopped before it goes.
+// Thread-safe. Its parts must outlive it, and the worker must have stopped before it is destroyed.
 class Prefetcher {
  public:
   Prefetcher(StoreCommon& common, Retention& retention, Worker& worker,
