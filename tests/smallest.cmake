@@ -34,7 +34,7 @@ if(TARGET blend_go)
 endif()
 
 # The same from an installed prefix: the package, the jar and the module that `cmake --install` gives, on the
-# examples' model and on the real one.
+# examples' model and on the real one. Go compiles the wrapper in it, once.
 function(blend_smallest_installed language tool)
   foreach(name install.smallest_${language} install.smallest_${language}_real)
     set(model ${PROJECT_SOURCE_DIR}/examples/models/blend-qa.gguf)
@@ -44,7 +44,7 @@ function(blend_smallest_installed language tool)
     add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E env ${ARGN}
              ${CMAKE_CURRENT_LIST_DIR}/install/bindings_test.sh ${language} ${CMAKE_COMMAND} ${PROJECT_BINARY_DIR}
              ${PROJECT_SOURCE_DIR}/examples ${tool} ${model})
-    set_tests_properties(${name} PROPERTIES LABELS "install;bindings;${language}" TIMEOUT 300 SKIP_RETURN_CODE 77)
+    set_tests_properties(${name} PROPERTIES LABELS "install;bindings;${language}" TIMEOUT 900 SKIP_RETURN_CODE 77)
   endforeach()
 endfunction()
 if(NOT BLEND_SANITIZE AND BLEND_BUILD_TOOLS)
