@@ -39,9 +39,9 @@ TEST_F(MachineProfileTest, MeasuredOnceThenKept) {
   EXPECT_EQ(again->prefill().points(), first->prefill().points());
   EXPECT_EQ(again->measured_unix_s(), first->measured_unix_s());
   EXPECT_EQ(read(path), first->serialize());
-  auto again = open(path, true);
-  ASSERT_TRUE(again.is_ok());
-  EXPECT_FALSE(again->kept());
+  auto measured = open(path, true);
+  ASSERT_TRUE(measured.is_ok());
+  EXPECT_FALSE(measured->kept());
 }
 
 TEST_F(MachineProfileTest, AnotherModelOrNumberOfThreadsIsMeasuredAnew) {
