@@ -384,7 +384,7 @@ class Kernels {
     view.shape = {out, in};
     view.data = reinterpret_cast<const std::byte*>(zeros.data());
     const blend::TensorView* part = &view;
-    const auto w = must(b_.load_matrix({&part, 1}, WeightForm::packed));
+    const auto w = must(b_.load_matrix({&part, 1}, blend::WeightForm::packed));
     const Owned x = make(rows, in, b_.traits().operand_bytes),
                 y = make(rows, out, b_.traits().operand_bytes);
     const double ms = time_ms([&] { must(b_.matmul(*w, x.tensor, y.tensor, false)); });
