@@ -583,7 +583,8 @@ Result<std::vector<Sha256>> RemoteTier::list(const Problem& problem, const ScanL
     if (manifests.size() <= kMostListed) return Status::ok();
     return make_error(BLEND_E_FULL, "the remote tier lists more than %zu chunks", kMostListed);
   });
-  if (manifests.size() < most) BLEND_RETURN_IF_ERROR(listed);
+  // A part of them is as good as the first ones.
+  if (most == kAll || manifests.empty()) BLEND_RETURN_IF_ERROR(listed);
   std::sort(manifests.begin(), manifests.end());
   manifests.erase(std::unique(manifests.begin(), manifests.end()), manifests.end());
   std::vector<Sha256> ids;

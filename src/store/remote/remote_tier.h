@@ -74,9 +74,9 @@ class RemoteTier {
   // Reads and checks every segment. CORRUPT: one is damaged or missing.
   Status verify(const RemoteRecord& record);
   Status remove(const Sha256& id);  // NOT_FOUND
-  // Ids of the chunks there that this tier may see: all, or the first `most` that the server names.
-  // Manifests that cannot be read are told to `problem` by their key. CORRUPT: the list goes past a
-  // limit.
+  // Ids of the chunks there that this tier may see: all, or at most `most` of the first that it
+  // names. Manifests that cannot be read are told to `problem` by their key. CORRUPT: the list goes
+  // past a limit.
   using Problem = std::function<void(const std::string& key, const Status&)>;
   Result<std::vector<Sha256>> list(const Problem& problem, const ScanLimits& limits = {},
                                    size_t most = kAll);
