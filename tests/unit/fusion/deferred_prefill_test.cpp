@@ -69,7 +69,8 @@ TEST_F(DeferredPrefillTest, ItsEndGivesUpWhatIsLeftAndSaysHowMuch) {
   later_.reset();
   EXPECT_EQ(store_->puts, 1) << "what was under way as well as what had not begun";
   ASSERT_EQ(events_.size(), 1u);
-  EXPECT_EQ(events_[0].rfind(std::to_string(BLEND_E_CANCELLED) + " 3 chunks", 0), 0u) << events_[0];
+  EXPECT_EQ(events_[0].rfind(std::to_string(BLEND_E_CANCELLED) + " 3 deferred prefills", 0), 0u)
+      << events_[0];
 }
 
 TEST_F(DeferredPrefillTest, WhatIsWaitedForGoesFirst) {
