@@ -142,17 +142,13 @@ struct Weights {
       int8_first = must(int8_gemm.pack({&part, 1}));
       part = &view;
     }
-    const std::pair<BlockType, DType> types[] = {{BlockType::none, DType::f16},
-                                                 {BlockType::q8_0, DType::f32},
-                                                 {BlockType::q4_0, DType::f32},
-                                                 {BlockType::q4_k, DType::f32},
-                                                 {BlockType::q6_k, DType::f32},
-                                                 {BlockType::iq4_xs, DType::f32},
-                                                 {BlockType::mxfp4, DType::f32},
-                                                 {BlockType::q3_k, DType::f32},
-                                                 {BlockType::q2_k, DType::f32},
-                                                 {BlockType::iq3_s, DType::f32},
-                                                 {BlockType::iq2_xs, DType::f32}};
+    const std::pair<BlockType, DType> types[] = {
+        {BlockType::none, DType::f16},  {BlockType::q8_0, DType::f32},
+        {BlockType::q4_0, DType::f32},  {BlockType::q4_k, DType::f32},
+        {BlockType::q6_k, DType::f32},  {BlockType::iq4_xs, DType::f32},
+        {BlockType::mxfp4, DType::f32}, {BlockType::q3_k, DType::f32},
+        {BlockType::q2_k, DType::f32},  {BlockType::iq3_s, DType::f32},
+        {BlockType::iq2_xs, DType::f32}};
     decoded.reserve(std::size(types) + 1);  // matrices point into it
     for (const auto& [blocks, dtype] : types) {
       if (k % static_cast<int64_t>(block_elements(blocks)) != 0) continue;

@@ -1,8 +1,9 @@
+#include "fusion/steps/layerwise_fuse.h"
+
 #include <cmath>
 #include <cstring>
 
 #include "engine/precompute.h"
-#include "fusion/steps/layerwise_fuse.h"
 #include "support/engine_fixture.h"
 #include "support/fake_store.h"
 

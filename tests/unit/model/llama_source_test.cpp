@@ -517,9 +517,9 @@ TEST(LlamaSource, RefusesWhatItDoesNotCompute) {
   RandomModelSpec wide = small();
   wide.d_model = 256;
   wide.head_dim = 64;
-  expect_error(
-      random_model(wide).tensor("blk.1.attn_v.weight", 15, {256, 128}, std::string(128 * 292, '\0')),
-      BLEND_E_UNSUPPORTED, "'blk.1.attn_v.weight' is Q8_K");
+  expect_error(random_model(wide).tensor("blk.1.attn_v.weight", 15, {256, 128},
+                                         std::string(128 * 292, '\0')),
+               BLEND_E_UNSUPPORTED, "'blk.1.attn_v.weight' is Q8_K");
   expect_error(with().tensor("output.weight", 99, {16, 300}, vector), BLEND_E_UNSUPPORTED,
                "type 99");
 }
