@@ -1,6 +1,7 @@
 # Tests of `blend eval`: its parts by themselves, and the whole on a random model.
 if(BLEND_BUILD_TOOLS)
   blend_test(eval_unit_test SOURCES
+    ${CMAKE_CURRENT_LIST_DIR}/cli/eval/codecs_test.cpp
     ${CMAKE_CURRENT_LIST_DIR}/cli/eval/lead_test.cpp
     ${CMAKE_CURRENT_LIST_DIR}/cli/eval/metrics_test.cpp
     ${CMAKE_CURRENT_LIST_DIR}/cli/eval/options_test.cpp

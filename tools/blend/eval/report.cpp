@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "choices.h"
+#include "costly_codec.h"
 #include "table.h"
 
 namespace blend_cli {
@@ -121,6 +122,17 @@ std::string codecs_table(const EvalSummary& summary) {
   return table.str();
 }
 
+// Of the codecs that round less than the fuse costs, the one with the fewest bits.
+std::string cheaper_codec(const EvalSummary& summary, const Summary& costly, double fuse) {
+  const Summary* best = nullptr;
+  for (const Summary& s : summary.configs) {
+    const bool other_way = s.config.unrounded != costly.config.unrounded;
+    if (other_way || s.config.codec == BLEND_CODEC_ZSTD || s.kl_rounding_mean > fuse) continue;
+    if (best == nullptr || s.size.bits_per_element() < best->size.bits_per_element()) best = &s;
+  }
+  return best == nullptr ? "" : name_of(codec_choices(), best->config.codec);
+}
+
 nlohmann::json interval_json(const Interval& interval) { return {interval.low, interval.high}; }
 
 nlohmann::json config_json(const EvalConfig& config) {
@@ -217,10 +229,29 @@ nlohmann::json floor_json(const Outcome& o) {
 
 }  // namespace
 
+std::vector<std::string> costly_codecs(const EvalSummary& summary) {
+  std::vector<std::string> out;
+  for (const Summary& s : summary.configs) {
+    if (!s.config.unrounded) continue;
+    const double fuse = summary.configs[*s.config.unrounded].kl_mean;
+    EvalConfig plain = s.config;
+    plain.codec = BLEND_CODEC_DEFAULT;
+    std::string way = config_name(plain);
+    if (s.config.chooses()) way += format(" at ratio %.3g", ratio_of(s));
+    way += " (records " + s.config.records + ")";
+    const auto said =
+        costly_codec_text({name_of(codec_choices(), s.config.codec), way, s.kl_rounding_mean, fuse,
+                           cheaper_codec(summary, s, fuse)});
+    if (said) out.push_back(*said);
+  }
+  return out;
+}
+
 std::string summary_table(const EvalContext& context, const EvalSummary& summary,
                           const EvalResult& result) {
   std::string text = answers_table(summary) + '\n' + costs_table(summary);
   if (!result.sizes.empty()) text += '\n' + codecs_table(summary);
+  for (const std::string& said : costly_codecs(summary)) text += "! " + said + '\n';
   if (!summary.groups.empty()) text += '\n' + groups_table(context, summary);
   text += format("\n%zu questions", result.questions.size());
   if (!result.skipped.empty()) {
@@ -285,6 +316,8 @@ nlohmann::json eval_json(const EvalContext& context, const EvalPlan& plan,
   }
   out["configs"] = nlohmann::json::array();
   for (const Summary& s : summary.configs) out["configs"].push_back(summary_json(s));
+
+  out["costly_codecs"] = costly_codecs(summary);
 
   out["groups"] = nlohmann::json::array();
   for (const EvalSummary::Group& group : summary.groups) {

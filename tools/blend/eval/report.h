@@ -32,6 +32,9 @@ struct EvalContext {
   std::string model_name;  // model.name, which ends with the model
 };
 
+// One sentence for each codec and way of fusing where rounding costs more than the fuse itself.
+std::vector<std::string> costly_codecs(const EvalSummary& summary);
+
 std::string summary_table(const EvalContext& context, const EvalSummary& summary,
                           const EvalResult& result);
 // Everything, including a record for each question.
