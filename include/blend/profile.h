@@ -79,6 +79,10 @@ typedef struct blend_profile_info {
   double steps_bits_split;  /* the same with these factors */
   uint64_t n_steps_measured; /* sample prompts of these measurements; the factors were fitted on
                                 others */
+  uint32_t n_contexts;       /* the most contexts that the measured chunks had
+                                (blend_precompute_corpus). Not 0: a fuse with a chunk that was
+                                stored without context is not trusted */
+  uint32_t reserved;         /* 0 */
 } blend_profile_info;
 
 BLEND_API int32_t blend_profile_get_info(const blend_profile *profile, blend_profile_info *info,
@@ -114,6 +118,25 @@ BLEND_API int32_t blend_profile_get_measurement(const blend_profile *profile, si
  * was fitted on. Errors: NOT_FOUND (a layer without a map). */
 BLEND_API int32_t blend_profile_get_drift(const blend_profile *profile, uint32_t layer, double *k,
                                           double *v, blend_error **err);
+
+/* What storing chunks with a codec that rounds costs, beside the fuse itself. KLs are in nats,
+ * means over tokens of full prefill's answers and over the prompts. */
+typedef struct blend_codec_cost {
+  uint32_t struct_size;
+  uint32_t codec;    /* BLEND_CODEC_INT8, _INT4 or _RANS, at codec_step 1 */
+  double kl;         /* KL(fused from exact chunks || from rounded ones), as the profile fuses */
+  double kl_margin;  /* half its 95 % interval over the prompts */
+  double kl_fuse;    /* KL(full prefill || fused from exact chunks). If `kl` is greater, the codec
+                        costs more than the fuse: take one that rounds less, or ZSTD */
+  double bits;       /* an element of K and V */
+  uint64_t n_measured; /* sample prompts */
+} blend_codec_cost;
+
+/* NOT_FOUND for a codec that was not measured: one that is lossless, one that cannot keep a value
+ * of this model, and every codec where the profile recomputes everything or is of an older
+ * library. */
+BLEND_API int32_t blend_profile_get_codec_cost(const blend_profile *profile, uint32_t codec,
+                                               blend_codec_cost *cost, blend_error **err);
 
 /* Sets initialised options to the profile's choice: `policy` to AUTO, which takes the profile's
  * policy if the prompt allows it; `ratio`, `chunk_prefix`, `n_chunk_prefix` and `profile`. Metric,
@@ -182,6 +205,10 @@ typedef struct blend_calibrate_options {
   blend_progress_fn progress; /* prefills and fuses */
   void *progress_user;
   const blend_cancel *cancel;
+  uint32_t n_contexts; /* 0 (default): chunks are measured as stored after the chunk prefix alone.
+                          Else as blend_precompute_corpus stores them: in the context of as many of
+                          the samples' chunks that are most similar */
+  uint32_t reserved;   /* 0 */
 } blend_calibrate_options;
 
 BLEND_API int32_t blend_calibrate_options_init(blend_calibrate_options *options,
@@ -201,6 +228,8 @@ BLEND_API int32_t blend_calibrate_options_init(blend_calibrate_options *options,
  * factors are kept if on samples 1, 3, ... they are better than equal factors for reuse, and not
  * worse for the chosen way, both by the 95 % interval. With fewer than 8 of those samples all
  * layers are alike.
+ *   For the chosen way of fusing it measures the error that each rounding codec adds, on up to 16
+ * of the measured samples (blend_profile_get_codec_cost).
  *   Takes a few prefills of the samples for every line of the table; chunks stay in memory. Returns
  * BLEND_OK, or BLEND_BELOW_LIMITS if no ratio kept the limits: the profile then says so and asks
  * for ratio 1.

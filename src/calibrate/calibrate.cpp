@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "calibrate/codec_costs.h"
 #include "calibrate/layer_steps.h"
+#include "calibrate/sample_records.h"
 #include "engine/precompute.h"
 #include "fusion/resolve/trust.h"
 
@@ -68,9 +70,10 @@ struct Fits {
   StoredFit stored;
 };
 
-// The sample's reused rows: fresh from a full prefill, stored from its chunks prefilled alone.
-Status fit_sample(const Model& model, const Sample& sample, const std::vector<int32_t>& prefix,
-                  DType kv_dtype, Fits& fits, const Watch& watch) {
+// The sample's reused rows: fresh from a full prefill, stored as a store would have its chunks.
+Status fit_sample(const Model& model, const Sample& sample, const SampleRecords& records,
+                  const std::vector<int32_t>& prefix, DType kv_dtype, Fits& fits,
+                  const Watch& watch) {
   const Watch cancel_only{watch.cancel, {}};
   const size_t width = 2 * size_t{model.config().kv_dim()};
   constexpr uint32_t first_layer = 1;
@@ -88,10 +91,12 @@ Status fit_sample(const Model& model, const Sample& sample, const std::vector<in
     // A chunk that follows its own chunk prefix is a prefix hit: it has no drift.
     const bool exact = std::equal(before.begin(), before.end(), prefix.begin(), prefix.end());
     if (s.kind == SegmentKind::chunk && !tokens.empty() && !exact) {
-      BLEND_ASSIGN(
-          const auto chunk,
-          precompute_chunk(model, prefix, describe_chunk(model, kv_dtype, prefix, "", tokens),
-                           cancel_only));
+      BLEND_ASSIGN(auto chunk, records.record_of(tokens, prefix, kv_dtype, cancel_only));
+      if (chunk == nullptr) {
+        BLEND_ASSIGN(chunk, precompute_chunk(model, prefix,
+                                             describe_chunk(model, kv_dtype, prefix, "", tokens),
+                                             cancel_only));
+      }
       const auto stored = rows_of(*chunk, first_layer);
       const std::vector<RowImpact>& impact = chunk->meta.impact;
       for (size_t row = 0; row < tokens.size(); ++row) {
@@ -319,6 +324,8 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
   p.min_top1 = options.min_top1;
   p.n_fitted = corrects ? (samples.size() + 1) / 2 : 0;
   p.n_measured = corrects ? samples.size() / 2 : samples.size();
+  p.n_contexts = options.n_contexts;
+  BLEND_ASSIGN(const auto records, SampleRecords::create(*model, samples, options.n_contexts));
 
   const auto has_maps = [&](uint32_t check_layer) {
     return corrects && check_layer + 1 < config.n_layers;
@@ -330,6 +337,8 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
   }
   const StepPrompts step_prompts(samples.size(), options.step_samples);
   n_runs += step_prompts.n_runs(config.n_layers, 2);
+  const uint64_t n_judged = std::min<uint64_t>(p.n_measured, options.codec_samples);
+  n_runs += n_judged * codec_runs();
   Progress progress(watch, n_runs);
   std::vector<std::vector<DriftMaps>> check_maps(options.prefixes.size());
   std::vector<DriftMaps> stored_maps(options.prefixes.size());
@@ -342,9 +351,9 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
       }
     }
     for (size_t s = 0; corrects && s < samples.size(); s += 2) {
-      BLEND_RETURN_IF_ERROR(
-          fit_sample(*model, samples[s], options.prefixes[i], options.kv_dtype, fits, watch)
-              .with_context("sample " + std::to_string(s)));
+      BLEND_RETURN_IF_ERROR(fit_sample(*model, samples[s], *records, options.prefixes[i],
+                                       options.kv_dtype, fits, watch)
+                                .with_context("sample " + std::to_string(s)));
       BLEND_RETURN_IF_ERROR(progress.step());
     }
     ProfileMaps maps;
@@ -361,7 +370,8 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
         BLEND_ASSIGN(of_layer, fits.check[fitted++].solve(options.ridge, options.rank, watch));
         BLEND_ASSIGN(maps.check, Drift::load(model->backend(), of_layer));
       }
-      const MeasureOptions how{options.prefixes[i], layer, options.kv_dtype, options.score_tokens};
+      const MeasureOptions how{options.prefixes[i], layer, options.kv_dtype, options.score_tokens,
+                               records.get()};
       BLEND_RETURN_IF_ERROR(measure_all(model, samples, first, step, how, i,
                                         settings_of(options, policies, has_maps(layer), maps),
                                         options.on_measurement, p.table, progress, watch));
@@ -374,6 +384,7 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
       std::move(check_maps[p.prefix][static_cast<size_t>(chosen - options.check_layers.begin())]);
   if (!p.drift.empty()) p.stored_drift = std::move(stored_maps[p.prefix]);
   StepOptions steps{step_prompts, p.chunk_prefix(), options.kv_dtype};
+  steps.records = records.get();
   // As the profile fuses, except for the correction, which does not change rounding's effect. Where
   // everything is recomputed, rounding has no effect.
   if (p.ratio < 1) {
@@ -383,6 +394,15 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
   steps.score_tokens = std::min(steps.score_tokens, options.score_tokens);
   BLEND_ASSIGN(p.layer_steps, find_layer_steps(
                                   model, samples, steps, [&] { return progress.step(); }, watch));
+  if (steps.way.has_value()) {
+    std::vector<const Sample*> judged;
+    for (size_t i = first; judged.size() < n_judged; i += step) judged.push_back(&samples[i]);
+    const CodecTrialOptions trial{p.chunk_prefix(),  options.kv_dtype,   *steps.way,
+                                  steps.check_layer, steps.score_tokens, p.layer_steps.factors,
+                                  records.get()};
+    BLEND_ASSIGN(p.codec_costs, find_codec_costs(
+                                    model, judged, trial, [&] { return progress.step(); }, watch));
+  }
   BLEND_RETURN_IF_ERROR(progress.finish());
   return p;
 }
@@ -408,8 +428,9 @@ Result<Verdict> verify(const std::shared_ptr<const Model>& model, const Profile&
   }
   Verdict verdict;
   Progress progress(watch, samples.size() * (1 + settings.size()));
+  BLEND_ASSIGN(const auto records, SampleRecords::create(*model, samples, profile.n_contexts));
   const MeasureOptions how{profile.chunk_prefix(), profile.check_layer, profile.kv_dtype,
-                           options.score_tokens};
+                           options.score_tokens, records.get()};
   BLEND_RETURN_IF_ERROR(measure_all(model, samples, 0, 1, how, profile.prefix, settings,
                                     options.on_measurement, verdict.table, progress, watch));
   verdict.least_ratio =

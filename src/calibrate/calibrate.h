@@ -4,7 +4,8 @@
 // ...) and everything is measured on the other half: each check layer, policy, metric and ratio,
 // plain and corrected. The choice is the cheapest, by FLOPs, that keeps the limits with a margin:
 // the bounds of the 95 % intervals must keep them. For the chosen chunk prefix the layers'
-// scales are found (layer_steps.h).
+// scales are found (layer_steps.h), and what
+// each codec costs beside the fuse itself (codec_costs.h).
 #pragma once
 
 #include <functional>
@@ -43,6 +44,8 @@ struct CalibrateOptions {
   // Samples to fit the layers' scales on, and as many to judge them on, at most (layer_steps.h):
   // the costs of layers differ by orders of magnitude, or do not matter. 0: all layers alike.
   uint64_t step_samples = 32;
+  uint32_t n_contexts = 0;  // of the chunks' records (sample_records.h); 0: after the prefix alone
+  uint64_t codec_samples = 16;  // measured samples, at most, that codecs are judged on
   MeasurementFn on_measurement;
 };
 

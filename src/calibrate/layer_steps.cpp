@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "calibrate/sample_records.h"
+
 namespace blend {
 namespace {
 
@@ -45,6 +47,11 @@ class Trial {
 
   // Prefills the chunks and answers with them unrounded.
   Status begin() {
+    if (options_.records != nullptr) {
+      const FuseRequest& request = ways_.front().request;
+      BLEND_RETURN_IF_ERROR(options_.records->put(request.segments, options_.chunk_prefix,
+                                                  options_.kv_dtype, exact_, request.watch));
+    }
     for (Way& way : ways_) {
       BLEND_ASSIGN(Fused fused, fuse(model_, access(exact_), way.request));
       Sequence& sequence = *fused.sequence;
@@ -65,7 +72,7 @@ class Trial {
   // KL(exact || rounded) of every way, mean over the answer's tokens.
   Result<std::vector<double>> cost(std::span<const float> steps, RoundedSize* size = nullptr) {
     MemoryStore rounded;
-    BLEND_ASSIGN(const RoundedSize took, put_rounded(exact_, steps, rounded));
+    BLEND_ASSIGN(const RoundedSize took, put_rounded(exact_, Codec::rans, steps, rounded));
     if (size != nullptr) *size = took;
     std::vector<double> out;
     for (const Way& way : ways_) {

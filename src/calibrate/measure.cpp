@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "calibrate/memory_store.h"
+#include "calibrate/sample_records.h"
 
 namespace blend {
 namespace {
@@ -122,6 +123,10 @@ Status measure_sample(const std::shared_ptr<const Model>& model, const Sample& s
 
   // The first fuse puts the prompt's chunks here, the others find them.
   MemoryStore store;
+  if (options.records != nullptr) {
+    BLEND_RETURN_IF_ERROR(
+        options.records->put(sample, options.chunk_prefix, options.kv_dtype, store, watch));
+  }
   const StoreAccess access{&store, false, options.kv_dtype};
   for (size_t i = 0; i < settings.size(); ++i) {
     fuse_options.policy = settings[i].policy;

@@ -7,7 +7,7 @@
 
 namespace blend {
 
-Result<RoundedSize> put_rounded(const MemoryStore& exact, std::span<const float> steps,
+Result<RoundedSize> put_rounded(const MemoryStore& exact, Codec codec, std::span<const float> steps,
                                 MemoryStore& out) {
   RoundedSize size;
   CodecScratch scratch;
@@ -20,16 +20,15 @@ Result<RoundedSize> put_rounded(const MemoryStore& exact, std::span<const float>
     rounded->meta = record->meta;
     BLEND_ASSIGN(rounded->data, AlignedBuffer::allocate(record->data.bytes()));
     std::memcpy(rounded->data.data(), record->data.data(), record->data.bytes());
-    BLEND_ASSIGN(const AlignedBuffer encoded,
-                 AlignedBuffer::allocate(longest_layer(Codec::rans, shape)));
+    BLEND_ASSIGN(const AlignedBuffer encoded, AlignedBuffer::allocate(longest_layer(codec, shape)));
     const std::vector<uint8_t> shifts = row_shifts(record->meta.impact);
     for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
       if (steps[layer] == 0) continue;
       const EncodeOptions options{static_cast<double>(steps[layer]), shifts};
-      BLEND_ASSIGN(const size_t bytes, encode_layer(Codec::rans, shape, record->k(layer),
-                                                    encoded.data(), scratch, options));
+      BLEND_ASSIGN(const size_t bytes,
+                   encode_layer(codec, shape, record->k(layer), encoded.data(), scratch, options));
       BLEND_RETURN_IF_ERROR(
-          decode_layer(Codec::rans, shape, {encoded.data(), bytes}, rounded->k(layer), scratch));
+          decode_layer(codec, shape, {encoded.data(), bytes}, rounded->k(layer), scratch));
       size.bytes += bytes;
       size.elements += 2 * uint64_t{shape.n_tokens} * shape.kv_dim;
     }

@@ -170,6 +170,11 @@ Result<blend::CalibrateOptions> read_options(const blend_calibrate_options& o,
   out.inputs.fresh = (o.drift_inputs & BLEND_DRIFT_FRESH) != 0;
   out.inputs.constant = (o.drift_inputs & BLEND_DRIFT_CONSTANT) != 0;
   out.step_samples = o.step_samples;
+  if (o.n_contexts > BLEND_MOST_CONTEXTS) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "n_contexts %u is more than %u",
+                             o.n_contexts, BLEND_MOST_CONTEXTS);
+  }
+  out.n_contexts = o.n_contexts;
   out.rank = o.drift_rank;
   out.ridge = o.ridge;
   out.score_tokens = o.score_tokens;

@@ -101,6 +101,7 @@ int32_t blend_profile_get_info(const blend_profile* profile, blend_profile_info*
     i.ridge = p.drift.ridge;
     i.n_fitted = p.n_fitted;
     i.n_measured = p.n_measured;
+    i.n_contexts = p.n_contexts;
     const blend::LayerSteps& steps = p.layer_steps;
     if (!steps.empty()) {
       i.layer_steps = steps.factors.data();
@@ -146,6 +147,25 @@ int32_t blend_profile_get_drift(const blend_profile* profile, uint32_t layer, do
     *k = static_cast<double>(drift.explained_k[layer - drift.first_layer]);
     *v = static_cast<double>(drift.explained_v[layer - drift.first_layer]);
     return Status::ok();
+  });
+}
+
+int32_t blend_profile_get_codec_cost(const blend_profile* profile, uint32_t codec,
+                                     blend_codec_cost* cost, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(profile);
+    for (const blend::CodecCost& c : profile->profile.codec_costs) {
+      if (c.codec != codec) continue;
+      blend_codec_cost out{};
+      out.codec = c.codec;
+      out.kl = c.kl;
+      out.kl_margin = c.kl_margin;
+      out.kl_fuse = c.kl_fuse;
+      out.bits = c.bits;
+      out.n_measured = c.n_prompts;
+      return blend::capi::write_struct(cost, out);
+    }
+    return blend::make_error(BLEND_E_NOT_FOUND, "the profile has no cost of codec %u", codec);
   });
 }
 

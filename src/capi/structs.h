@@ -61,6 +61,7 @@ BLEND_FIRST_RELEASE(blend_advise_options, 40);
 BLEND_FIRST_RELEASE(blend_advice, 56);
 BLEND_FIRST_RELEASE(blend_profile_info, 216);
 BLEND_FIRST_RELEASE(blend_measurement, 104);
+BLEND_FIRST_RELEASE(blend_codec_cost, 48);
 BLEND_FIRST_RELEASE(blend_sample, 24);
 BLEND_FIRST_RELEASE(blend_calibrate_options, 184);
 BLEND_FIRST_RELEASE(blend_verify_options, 88);

@@ -15,14 +15,17 @@
 #include "base/files/mapped_file.h"
 #include "base/files/part_file.h"
 #include "base/wire.h"
+#include "blend/precompute.h"
 
 namespace blend {
 namespace {
 
 constexpr char kMagic[8] = {'B', 'L', 'E', 'N', 'D', 'P', 'R', 'F'};
-constexpr uint32_t kVersion = 3;
-constexpr uint32_t kOldest = 1;                             // still read
-constexpr uint32_t kWithoutLayerSteps = 2;                  // and written without layer scales
+constexpr uint32_t kVersion = 4;
+constexpr uint32_t kOldest = 1;             // still read
+constexpr uint32_t kWithoutLayerSteps = 2;  // and written without layer scales
+constexpr uint32_t kWithoutRecords = 3;     // likewise: contexts, codecs
+constexpr size_t kCodecCostBytes = 4 + 4 * 8 + 8;
 constexpr size_t kHeaderBytes = sizeof kMagic + 4 + 4 + 8;  // magic, version, 0, length of the file
 constexpr size_t kChecksumBytes = 8;
 constexpr uint64_t kMaxDimension = 1u << 24;  // keeps every product below 2^64
@@ -99,6 +102,16 @@ void put_layer_steps(ByteWriter& out, const LayerSteps& steps) {
     put(out, value);
   }
   out.put(steps.n_prompts);
+}
+
+void put_records(ByteWriter& out, uint32_t n_contexts, const std::vector<CodecCost>& costs) {
+  out.put(n_contexts);
+  out.put(static_cast<uint32_t>(costs.size()));
+  for (const CodecCost& cost : costs) {
+    out.put(cost.codec);
+    for (const double value : {cost.kl, cost.kl_margin, cost.kl_fuse, cost.bits}) put(out, value);
+    out.put(cost.n_prompts);
+  }
 }
 
 bool is_metric(uint32_t code) {
@@ -232,6 +245,24 @@ Status get_layer_steps(ByteReader& in, uint32_t version, Profile& p) {
   return Status::ok();
 }
 
+Status get_records(ByteReader& in, uint32_t version, Profile& p) {
+  if (version <= kWithoutRecords) return Status::ok();
+  p.n_contexts = in.get<uint32_t>();
+  if (p.n_contexts > BLEND_MOST_CONTEXTS) return contradiction("number of context passages");
+  const auto n = in.get<uint32_t>();
+  if (n > in.remaining() / kCodecCostBytes) return contradiction("number of codecs");
+  for (uint32_t i = 0; i < n; ++i) {
+    CodecCost& cost = p.codec_costs.emplace_back();
+    cost.codec = in.get<uint32_t>();
+    for (double* const value : {&cost.kl, &cost.kl_margin, &cost.kl_fuse, &cost.bits}) {
+      *value = get_double(in);
+      if (!(*value >= 0 && std::isfinite(*value))) return contradiction("cost of a codec");
+    }
+    cost.n_prompts = in.get<uint64_t>();
+  }
+  return Status::ok();
+}
+
 // Writes all of `bytes` and makes them durable. The name is in the caller's message.
 Status write_all(int fd, const std::string& bytes) {
   for (size_t at = 0; at < bytes.size();) {
@@ -331,12 +362,17 @@ std::string encode_profile(const Profile& p) {
   for (const Measurement& m : p.table) put_measurement(out, m);
   put_drift(out, p.drift);
   put_drift(out, p.stored_drift);
-  if (!p.layer_steps.empty()) put_layer_steps(out, p.layer_steps);
+  const bool says_records = p.n_contexts > 0 || !p.codec_costs.empty();
+  const uint32_t version = says_records             ? kVersion
+                           : !p.layer_steps.empty() ? kWithoutRecords
+                                                    : kWithoutLayerSteps;
+  if (version > kWithoutLayerSteps) put_layer_steps(out, p.layer_steps);
+  if (version > kWithoutRecords) put_records(out, p.n_contexts, p.codec_costs);
 
   ByteWriter file;
   file.reserve(kHeaderBytes + out.view().size() + kChecksumBytes);
   file.bytes(kMagic, sizeof kMagic);
-  file.put(p.layer_steps.empty() ? kWithoutLayerSteps : kVersion);
+  file.put(version);
   file.put(uint32_t{0});
   file.put(static_cast<uint64_t>(kHeaderBytes + out.view().size() + kChecksumBytes));
   file.bytes(out.view().data(), out.view().size());
@@ -375,6 +411,7 @@ Result<Profile> decode_profile(std::span<const std::byte> bytes) {
   BLEND_RETURN_IF_ERROR(get_table(in, version, p));
   BLEND_RETURN_IF_ERROR(get_maps(in, version, p));
   BLEND_RETURN_IF_ERROR(get_layer_steps(in, version, p));
+  BLEND_RETURN_IF_ERROR(get_records(in, version, p));
   if (!in.ok() || in.remaining() != 0) return contradiction("length");
   return p;
 }

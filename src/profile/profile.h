@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "blend/experimental.h"
+#include "profile/codec_cost.h"
 #include "profile/drift_maps.h"
 #include "profile/layer_steps.h"
 
@@ -77,11 +78,14 @@ struct Profile {
   double ratio = 1;        // the least that did; 1 when none did
   double max_kl = 0;       // the limits
   double min_top1 = 0;
+  uint32_t n_contexts = 0;  // passages of the measured records, at most; 0: after the prefix alone
   uint64_t n_fitted = 0;    // prompts
   uint64_t n_measured = 0;  // prompts
   DriftMaps drift;          // for prefixes[prefix] and check_layer; empty: none
   DriftMaps stored_drift;   // for prefixes[prefix], of rows left out before layer 0; empty: none
   LayerSteps layer_steps;   // with chunks after prefixes[prefix]; empty: all layers alike
+  // One for each codec that rounds; empty: not measured, as where everything is recomputed.
+  std::vector<CodecCost> codec_costs;
 
   FusingKind kind() const { return {prefix, policy, metric, check_layer, corrected}; }
   const std::vector<int32_t>& chunk_prefix() const { return prefixes[prefix]; }

@@ -236,6 +236,8 @@ TEST_F(BlendppTest, CalibrateProfileAndVerify) {
   verify.score_tokens = 1;
   EXPECT_EQ(blendpp::verify(model, profile, samples, verify).trusted, 1u);
   EXPECT_TRUE(profile.layer_steps().empty());  // four samples say nothing of them
+  EXPECT_FALSE(profile.codec_cost(BLEND_CODEC_ZSTD));
+  EXPECT_EQ(profile.codec_cost(BLEND_CODEC_INT8).has_value(), profile.info().ratio < 1);
   store.set_codec_profile(profile);
   blendpp::FuseOptions fuse;
   profile.apply(fuse);

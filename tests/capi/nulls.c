@@ -269,6 +269,7 @@ void nulls_profile(const fixture* f) {
   blend_profile* profile = NULL;
   blend_profile_info info = {.struct_size = sizeof info};
   blend_measurement line = {.struct_size = sizeof line};
+  blend_codec_cost cost = {.struct_size = sizeof cost};
   blend_fuse_options options;
   blend_sample sample = {.struct_size = sizeof sample};
   blend_verdict verdict = {.struct_size = sizeof verdict};
@@ -283,6 +284,7 @@ void nulls_profile(const fixture* f) {
   CHECK_CODE(INVALID, blend_profile_get_info(NULL, &info, &err));
   CHECK_CODE(INVALID, blend_profile_get_measurement(NULL, 0, &line, &err));
   CHECK_CODE(INVALID, blend_profile_get_drift(NULL, 2, &k, &v, &err));
+  CHECK_CODE(INVALID, blend_profile_get_codec_cost(NULL, BLEND_CODEC_INT8, &cost, &err));
   CHECK_CODE(INVALID, blend_profile_apply(NULL, &options, &err));
   CHECK_CODE(INVALID, blend_store_set_codec_profile(NULL, NULL, &err));
   CHECK_CODE(INVALID, blend_store_set_codec_profile(w.store, NULL, &err));

@@ -68,7 +68,8 @@ class CalibrateTest(unittest.TestCase):
     def test_a_profile_of_attention_is_fused_by(self):
         path = self.dir / "attention.profile"
         made = self.run_blend("calibrate", "--data", self.data, "--out", path, "--score-tokens", "2", "--ratios",
-                              "0.4,1", "--policies", "attention", "--max-kl", "100", "--min-top1", "0", "--json")
+                              "0.4,1", "--policies", "attention", "--max-kl", "100", "--min-top1", "0", "--contexts",
+                              "0", "--json")
         self.assertEqual(made.returncode, 0, made.stderr)
         profile = json.loads(made.stdout)["profile"]
         self.assertEqual((profile["policy"], profile["ratio"]), ("attention", 0.4))
@@ -247,7 +248,7 @@ class CalibrateTest(unittest.TestCase):
         questions = Path(ARGS.examples, "data/held-out.jsonl")
         steps = self.dir / "steps.profile"
         limits = ["--ratios", "1", "--policies", "hkvd", "--chunk-prefixes", "none", "--drift-inputs",
-                  "none", "--score-tokens", "2"]
+                  "none", "--score-tokens", "2", "--contexts", "0"]
         made = self.run_blend("calibrate", "--data", questions, "--limit", "20", "--out", steps,
                               "--json", *limits, model=model)
         self.assertEqual(made.returncode, 0, made.stderr)
@@ -292,6 +293,60 @@ class CalibrateTest(unittest.TestCase):
         self.assertEqual(sizes["precompute", "split"], sizes["ask", "split"])
         self.assertEqual(sizes["precompute", "alike"], sizes["ask", "alike"])
         self.assertNotEqual(sizes["ask", "alike"], sizes["ask", "split"])
+
+    def test_a_codec_that_costs_more_than_the_fuse_is_named(self):
+        one = self.dir / "one.jsonl"
+        one.write_text("".join(json.dumps(r | {"chunks": r["chunks"][:1]}) + "\n" for r in records()))
+        how = ["--ratios", "0", "--policies", "hkvd", "--drift-inputs", "none", "--score-tokens", "2", "--max-kl", "100",
+               "--min-top1", "0"]
+        docs = self.dir / "codec_docs"
+        docs.mkdir()
+        (docs / "a.txt").write_text("the cat sat on a mat and dog ran to park")
+
+        def codecs(data, profile):
+            made = self.run_blend("calibrate", "--data", data, "--out", profile, "--json", *how)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            return {c["codec"]: c for c in json.loads(made.stdout)["profile"]["codecs"]}
+
+        def note(codec, profile):
+            done = self.run_blend("precompute", "--store", self.dir / f"{codec}-{profile.name}", "--docs", docs, "--codec",
+                                  codec, "--profile", profile)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stderr
+
+        # A prompt of one chunk is exact: anything that rounds costs more.
+        exact, stale = self.dir / "exact.profile", self.dir / "stale.profile"
+        costs = codecs(one, exact)
+        self.assertEqual(sorted(costs), ["int4", "int8", "rans"])
+        for cost in costs.values():
+            self.assertGreater(cost["kl"], cost["kl_fuse"])
+            self.assertTrue(cost["costly"])
+            self.assertEqual(cost["n_measured"], 6)
+        self.assertIn("codec int8 costs more than the fuse itself", note("int8", exact))
+        self.assertIn("take zstd, which is lossless", note("int4", exact))
+        self.assertEqual(note("none", exact), "")
+        said = self.run_blend("verify", "--data", one, "--profile", exact, "--score-tokens", "2", "--ratios", "0").stdout
+        self.assertEqual(said.count("costs more than the fuse itself"), 3, said)
+        # Where three chunks are reused as they are, the fuse costs more than 8 bits.
+        costs = codecs(self.data, stale)
+        self.assertLess(costs["int8"]["kl"], costs["int8"]["kl_fuse"])
+        self.assertFalse(costs["int8"]["costly"])
+        self.assertEqual(note("int8", stale), "")
+
+    def test_records_in_context_are_measured(self):
+        how = ["--ratios", "0", "--policies", "attention", "--score-tokens", "2", "--max-kl", "100", "--min-top1", "0"]
+        lines = {}
+        for contexts in ("0", "2"):
+            path = self.dir / f"contexts{contexts}.profile"
+            made = self.run_blend("calibrate", "--data", self.data, "--out", path, "--contexts", contexts, "--json", *how)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            out = json.loads(made.stdout)
+            self.assertEqual(out["profile"]["n_contexts"], int(contexts))
+            seen = self.run_blend("verify", "--data", self.data, "--profile", path, "--score-tokens", "2", "--ratios", "0",
+                                  "--json")
+            lines[contexts] = out["table"][0]["kl_mean"]
+            self.assertAlmostEqual(json.loads(seen.stdout)["kl_mean"], lines[contexts], places=9)
+        self.assertNotEqual(lines["0"], lines["2"])
 
     def test_exit_codes(self):
         out = self.dir / "bad.profile"

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <map>
 
 #include "conformance/expect.h"
 #include "conformance/random_prompt.h"
@@ -822,6 +823,101 @@ TEST_F(Calibrating, StopsWhenAsked) {
   EXPECT_EQ(calibrate(6, "no/such/directory").code, BLEND_E_IO);
 }
 
+// Rounding is judged beside what the fuse itself leaves, at the same tokens.
+TEST_F(Calibrating, CodecsAreMeasuredBesideTheFuse) {
+  options_.correction = BLEND_CORRECTION_OFF;
+  options_.max_kl = 100;
+  options_.min_top1 = 0;
+  options_.score_tokens = 1;
+  options_.n_ratios = 1;
+  const uint32_t attention = BLEND_POLICY_ATTENTION;
+  options_.policies = &attention;
+  options_.n_policies = 1;
+  const int32_t prefix[] = {7, 8};
+  const blend_token_list list = {prefix, 2};
+  options_.chunk_prefixes = &list;
+  options_.n_chunk_prefixes = 1;
+  ASSERT_EQ(calibrate(6).code, BLEND_OK);
+  const Profile profile = open_profile("made");
+  std::map<uint32_t, blend_codec_cost> costs;
+  for (const uint32_t codec : {BLEND_CODEC_INT8, BLEND_CODEC_INT4, BLEND_CODEC_RANS}) {
+    blend_codec_cost& cost = costs[codec];
+    cost.struct_size = sizeof cost;
+    ASSERT_EQ(blend_profile_get_codec_cost(profile.get(), codec, &cost, nullptr), BLEND_OK);
+    EXPECT_EQ(cost.codec, codec);
+    EXPECT_EQ(cost.n_measured, 6u);
+    EXPECT_NEAR(cost.kl_fuse, lines_.at(0).kl_mean, 1e-12);
+    EXPECT_GT(cost.kl, 0);
+  }
+  EXPECT_LT(costs[BLEND_CODEC_INT8].kl * 10, costs[BLEND_CODEC_INT4].kl);
+  EXPECT_GT(costs[BLEND_CODEC_INT8].bits, costs[BLEND_CODEC_INT4].bits);
+}
+
+// Chunks are measured as the store of a corpus has them, and a fuse with others is not vouched for.
+TEST_F(Calibrating, RecordsInContextAreMeasuredAndAskedFor) {
+  options_.correction = BLEND_CORRECTION_OFF;
+  options_.max_kl = 100;
+  options_.min_top1 = 0;
+  options_.n_ratios = 1;
+  const uint32_t attention = BLEND_POLICY_ATTENTION;
+  options_.policies = &attention;
+  options_.n_policies = 1;
+  const int32_t prefix[] = {7, 8};
+  const blend_token_list list = {prefix, 2};
+  options_.chunk_prefixes = &list;
+  options_.n_chunk_prefixes = 1;
+  options_.n_contexts = BLEND_MOST_CONTEXTS + 1;
+  EXPECT_EQ(calibrate(6).code, BLEND_E_INVALID_ARGUMENT);
+  options_.n_contexts = 0;
+  ASSERT_EQ(calibrate(6).code, BLEND_OK);
+  const double after_prefix = lines_.at(0).kl_mean;
+  options_.n_contexts = 2;
+  ASSERT_EQ(calibrate(6).code, BLEND_OK);
+  EXPECT_NE(lines_.at(0).kl_mean, after_prefix);
+  const Profile profile = open_profile("made");
+  blend_profile_info made{};
+  made.struct_size = sizeof made;
+  ASSERT_EQ(blend_profile_get_info(profile.get(), &made, nullptr), BLEND_OK);
+  EXPECT_EQ(made.n_contexts, 2u);
+
+  FuseCase how{.policy = BLEND_POLICY_ATTENTION, .ratio = 0.3};
+  how.chunk_prefix = {7, 8};
+  how.profile = profile.get();
+  const Store store = open_store(ctx_, dir_.file("store"));
+  const Fusion doubted = fuse(model_, store, prompts_[0], how);
+  ASSERT_TRUE(doubted);
+  EXPECT_EQ(info(doubted).flags & BLEND_FUSION_UNTRUSTED, BLEND_FUSION_UNTRUSTED);
+  how.on_untrusted = BLEND_ON_UNTRUSTED_FAIL;
+  const Outcome refused = try_fuse(model_, store, prompts_[0], how).outcome;
+  EXPECT_EQ(refused.code, BLEND_E_UNTRUSTED);
+  EXPECT_NE(refused.message.find("blend_precompute_corpus"), std::string::npos) << refused.message;
+  how.on_untrusted = BLEND_ON_UNTRUSTED_FULL;
+  const Fusion full = fuse(model_, store, prompts_[0], how);
+  const Fusion exact = fuse(model_, store, prompts_[0], {.policy = BLEND_POLICY_FULL});
+  ASSERT_TRUE(full && exact);
+  EXPECT_EQ(logits(full), logits(exact));
+
+  std::vector<blend_corpus_chunk> chunks;
+  for (const Prompt& prompt : prompts_) {
+    for (size_t c = 0; c < 3; ++c) {
+      blend_corpus_chunk& chunk = chunks.emplace_back();
+      chunk = {};
+      chunk.struct_size = sizeof chunk;
+      chunk.tokens = prompt[c].tokens.data();
+      chunk.n_tokens = prompt[c].tokens.size();
+    }
+  }
+  blend_corpus_options corpus;
+  ASSERT_EQ(blend_corpus_options_init(&corpus, sizeof corpus), BLEND_OK);
+  corpus.chunk_prefix = prefix;
+  corpus.n_chunk_prefix = 2;
+  ASSERT_EQ(blend_precompute_corpus(model_.get(), store.get(), chunks.data(), chunks.size(),
+                                    &corpus, nullptr),
+            BLEND_OK);
+  how.on_untrusted = BLEND_ON_UNTRUSTED_FAIL;
+  EXPECT_TRUE(fuse(model_, store, prompts_[0], how));
+}
+
 // Progress ends where it said it would.
 TEST_F(Calibrating, ProgressReachesItsEnd) {
   struct Seen {
@@ -864,6 +960,7 @@ TEST_F(Calibrating, AStoreRoundsAsTheProfileSays) {
   Result<blend::Profile> made = read_profile(dir_.file("plain"));
   ASSERT_TRUE(made.is_ok());
   made->layer_steps = {std::vector<float>(spec_.n_layers, 1.0f / 32), 0.5, 0.25, 0.125, 4, 3, 12};
+  made->codec_costs = {{BLEND_CODEC_RANS, 0.5, 0.25, 0.125, 3, 12}};
   ASSERT_TRUE(write_profile(*made, dir_.file("fine")).is_ok());
   const Profile plain = open_profile("plain"), fine = open_profile("fine");
   ASSERT_TRUE(plain && fine);
@@ -881,6 +978,18 @@ TEST_F(Calibrating, AStoreRoundsAsTheProfileSays) {
   EXPECT_EQ(info.steps_bits_alike, 4);
   EXPECT_EQ(info.steps_bits_split, 3);
   EXPECT_EQ(info.n_steps_measured, 12u);
+  blend_codec_cost cost{};
+  cost.struct_size = sizeof cost;
+  ASSERT_EQ(blend_profile_get_codec_cost(fine.get(), BLEND_CODEC_RANS, &cost, nullptr), BLEND_OK);
+  EXPECT_EQ(cost.codec, BLEND_CODEC_RANS);
+  EXPECT_EQ(cost.kl, 0.5);
+  EXPECT_EQ(cost.kl_margin, 0.25);
+  EXPECT_EQ(cost.kl_fuse, 0.125);
+  EXPECT_EQ(cost.bits, 3);
+  EXPECT_EQ(cost.n_measured, 12u);
+  for (const uint32_t codec : {BLEND_CODEC_INT8, BLEND_CODEC_ZSTD, 99u}) {
+    EXPECT_EQ(blend_profile_get_codec_cost(fine.get(), codec, &cost, nullptr), BLEND_E_NOT_FOUND);
+  }
 
   const FuseCase how{.policy = BLEND_POLICY_REUSE};
   const auto rounded = [&](const std::string& name, const blend_profile* used) {

@@ -116,6 +116,9 @@ blend::Profile describe(blend::ByteReader& in) {
     s.kl_split = share(in);
     s.n_prompts = in.get<uint8_t>();
   }
+  if ((drift & 64) != 0) {
+    p.codec_costs.push_back({in.get<uint8_t>(), share(in), share(in), share(in), share(in), 8});
+  }
   return p;
 }
 

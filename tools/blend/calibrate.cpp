@@ -36,6 +36,7 @@ struct CalibrateOptions {
   std::vector<std::string> chunk_prefixes;
   std::string kv_dtype = "auto";
   std::vector<std::string> inputs = {"deviation", "fresh", "constant"};
+  uint32_t contexts = 4;
   blendpp::CalibrateOptions calibrate;  // members with the library's defaults
 };
 
@@ -75,6 +76,7 @@ void run(const CalibrateOptions& options) {
   for (const std::string& input : options.inputs)
     calibrate.drift_inputs |= value_of(kInputs, input);
   calibrate.correction = calibrate.drift_inputs == 0 ? BLEND_CORRECTION_OFF : BLEND_CORRECTION_AUTO;
+  calibrate.n_contexts = options.contexts;
   calibrate.cancel = interrupt_token();
 
   std::vector<MeasuredLine> lines;
@@ -108,7 +110,7 @@ void run(const CalibrateOptions& options) {
   }
   std::cout << measurements_table(model, lines, calibrate.max_kl, calibrate.min_top1)
             << "* keeps the limits\n\n"
-            << profile_text(model, profile) << "\nwritten "
+            << profile_text(model, profile) << costly_codecs_text(profile) << "\nwritten "
             << (options.out.empty() ? "beside the model" : "to " + printable(options.out)) << '\n';
 }
 
@@ -118,6 +120,12 @@ void add_search(CLI::App& command, CalibrateOptions& options) {
                   "The texts before chunks while they are prefilled: any of none, bos, text:...; "
                   "default: the prompt head of the samples")
       ->type_name("LIST");
+  command
+      .add_option("--contexts", options.contexts,
+                  "Chunks are measured as blend precompute stores them: in the context of as many "
+                  "of the samples' chunks that are most similar; 0: after the chunk prefix alone")
+      ->check(CLI::Range(0u, BLEND_MOST_CONTEXTS))
+      ->capture_default_str();
   command
       .add_option("--metrics", options.metrics,
                   "Deviations of v, k or kv, weighed by the attention to a row or not")

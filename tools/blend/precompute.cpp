@@ -5,11 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "chat_prompt.h"
+#include "choices.h"
 #include "chunk_choice.h"
 #include "command.h"
 #include "corpus.h"
 #include "interrupt.h"
 #include "printable.h"
+#include "profile_report.h"
 #include "progress.h"
 #include "table.h"
 
@@ -246,7 +248,11 @@ void run(const PrecomputeOptions& options) {
   const blendpp::Model model = open_model(ctx, options.model);
   const Corpus corpus = make_corpus(model, options.corpus, options.special);
   const blendpp::Store store = open_store(ctx, options.store);
-  if (corpus.profile != nullptr) store.set_codec_profile(*corpus.profile);
+  if (corpus.profile != nullptr) {
+    store.set_codec_profile(*corpus.profile);
+    const uint32_t codec = value_of(codec_choices(), options.store.codec);
+    if (const auto said = costly_codec(*corpus.profile, codec)) print_note(*said);
+  }
   Precompute precompute(model, store, options, corpus);
   precompute.run();
   wait_for_uploads(store);

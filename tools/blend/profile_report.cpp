@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "choices.h"
+#include "costly_codec.h"
 #include "table.h"
 
 namespace blend_cli {
@@ -54,7 +55,63 @@ nlohmann::json layer_steps_json(const blendpp::Profile& profile) {
           {"n_prompts", info.n_steps_measured}};
 }
 
+// Those that were measured, in the order of their numbers.
+std::vector<blendpp::CodecCost> codec_costs(const blendpp::Profile& profile) {
+  std::vector<blendpp::CodecCost> out;
+  for (const auto& [name, codec] : codec_choices()) {
+    if (const auto cost = profile.codec_cost(codec)) out.push_back(*cost);
+  }
+  return out;
+}
+
+void add_codecs(const blendpp::Profile& profile, Table& table) {
+  for (const blendpp::CodecCost& cost : codec_costs(profile)) {
+    table.add({"  codec " + name_of(codec_choices(), cost.codec),
+               format("KL of rounding %s +- %s at %.2f bits an element; the fuse leaves %s",
+                      kl_text(cost.kl).c_str(), kl_text(cost.kl_margin).c_str(), cost.bits,
+                      kl_text(cost.kl_fuse).c_str())});
+  }
+}
+
+nlohmann::json codecs_json(const blendpp::Profile& profile) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const blendpp::CodecCost& cost : codec_costs(profile)) {
+    out.push_back({{"codec", name_of(codec_choices(), cost.codec)},
+                   {"kl", cost.kl},
+                   {"kl_margin", cost.kl_margin},
+                   {"kl_fuse", cost.kl_fuse},
+                   {"bits", cost.bits},
+                   {"n_measured", cost.n_measured},
+                   {"costly", costly_codec(profile, cost.codec).has_value()}});
+  }
+  return out;
+}
+
 }  // namespace
+
+std::optional<std::string> costly_codec(const blendpp::Profile& profile, uint32_t codec) {
+  const auto cost = profile.codec_cost(codec);
+  if (!cost) return std::nullopt;
+  const blendpp::CodecCost* best = nullptr;
+  const std::vector<blendpp::CodecCost> all = codec_costs(profile);
+  for (const blendpp::CodecCost& other : all) {
+    if (other.kl > other.kl_fuse) continue;
+    if (best == nullptr || other.bits < best->bits) best = &other;
+  }
+  const blendpp::ProfileInfo info = profile.info();
+  return costly_codec_text(
+      {name_of(codec_choices(), codec),
+       name_of(policy_choices(), info.policy) + format(" at ratio %g", info.ratio), cost->kl,
+       cost->kl_fuse, best == nullptr ? "" : name_of(codec_choices(), best->codec)});
+}
+
+std::string costly_codecs_text(const blendpp::Profile& profile) {
+  std::string text;
+  for (const blendpp::CodecCost& cost : codec_costs(profile)) {
+    if (const auto said = costly_codec(profile, cost.codec)) text += "! " + *said + '\n';
+  }
+  return text;
+}
 
 std::string prefix_text(const blendpp::Model& model, const blendpp::Tokens& prefix) {
   if (prefix.empty()) return "none";
@@ -124,6 +181,9 @@ std::string profile_text(const blendpp::Model& model, const blendpp::Profile& pr
   const blendpp::ProfileInfo info = profile.info();
   Table table({"chosen", ""}, Table::Align::all_left);
   table.add({"  chunk prefix", prefix_text(model, profile.chunk_prefix())});
+  table.add({"  records", info.n_contexts == 0
+                              ? "after the chunk prefix"
+                              : format("in the context of %u similar chunks", info.n_contexts)});
   table.add({"  policy", name_of(policy_choices(), info.policy)});
   table.add({"  metric", name_of(metric_choices(), info.metric)});
   table.add({"  check layer", std::to_string(info.check_layer)});
@@ -137,6 +197,7 @@ std::string profile_text(const blendpp::Model& model, const blendpp::Profile& pr
              format("%llu fitted, %llu measured", static_cast<unsigned long long>(info.n_fitted),
                     static_cast<unsigned long long>(info.n_measured))});
   table.add({"  layers' steps (rans)", layer_steps_text(profile)});
+  add_codecs(profile, table);
   if (info.drift_inputs == 0) return table.str();
   table.add({"  drift maps",
              inputs_text(info.drift_inputs) + "; " +
@@ -167,6 +228,7 @@ nlohmann::json profile_json(const blendpp::Model& model, const blendpp::Profile&
   }
   return {{"trusted", info.trusted != 0},
           {"chunk_prefix", prefix_text(model, profile.chunk_prefix())},
+          {"n_contexts", info.n_contexts},
           {"policy", name_of(policy_choices(), info.policy)},
           {"metric", name_of(metric_choices(), info.metric)},
           {"check_layer", info.check_layer},
@@ -177,6 +239,7 @@ nlohmann::json profile_json(const blendpp::Model& model, const blendpp::Profile&
           {"n_fitted", info.n_fitted},
           {"n_measured", info.n_measured},
           {"layer_steps", layer_steps_json(profile)},
+          {"codecs", codecs_json(profile)},
           {"drift_inputs", inputs_text(info.drift_inputs)},
           {"drift_rank", info.drift_rank},
           {"stored_rank", info.stored_rank},

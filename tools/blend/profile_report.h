@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,14 @@ std::string measurements_table(const blendpp::Model& model, const std::vector<Me
 nlohmann::json measurements_json(const blendpp::Model& model,
                                  const std::vector<MeasuredLine>& lines);
 
-// The choice made, how much of the drift each layer's map takes away, and the layers' scales.
+// One sentence where storing chunks with `codec` costs more than the profile's fuse; nothing where
+// it does not, or was not measured.
+std::optional<std::string> costly_codec(const blendpp::Profile& profile, uint32_t codec);
+// A line for each such codec.
+std::string costly_codecs_text(const blendpp::Profile& profile);
+
+// The choice made, what codecs cost, how much of the drift each layer's map takes away, and the
+// layers' scales.
 std::string profile_text(const blendpp::Model& model, const blendpp::Profile& profile);
 nlohmann::json profile_json(const blendpp::Model& model, const blendpp::Profile& profile);
 

@@ -76,6 +76,7 @@ void run(const VerifyOptions& options) {
   } else {
     std::cout << measurements_table(model, lines, max_kl, min_top1) << "* keeps the limits\n\n";
     if (trusted) std::cout << verdict_text(verdict, max_kl, min_top1) << '\n';
+    std::cout << costly_codecs_text(profile);
   }
   if (!trusted) {
     throw CommandError(

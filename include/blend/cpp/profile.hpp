@@ -3,6 +3,7 @@
 #define BLEND_CPP_PROFILE_HPP
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@ inline int32_t on_measurement(void* user, const blend_measurement* line) noexcep
 
 using ProfileInfo = detail::Sized<blend_profile_info>;
 using Measurement = detail::Sized<blend_measurement>;
+using CodecCost = detail::Sized<blend_codec_cost>;
 using Verdict = detail::Sized<blend_verdict>;
 
 struct CalibrateOptions
@@ -61,6 +63,15 @@ class Profile {
   }
   Measurement measurement(size_t index) const {
     return detail::filled<Measurement>(&blend_profile_get_measurement, get(), index);
+  }
+  // What storing chunks with `codec` costs beside the fuse; nothing for one that was not measured.
+  std::optional<CodecCost> codec_cost(uint32_t codec) const {
+    detail::Outcome outcome;
+    CodecCost cost;
+    const int32_t code = blend_profile_get_codec_cost(get(), codec, &cost, outcome.out());
+    if (code == BLEND_E_NOT_FOUND) return std::nullopt;
+    outcome.check(code);
+    return cost;
   }
   // Shares of the squared drift of K and V that the map of `layer` took away where it was fitted.
   std::pair<double, double> drift(uint32_t layer) const {

@@ -1,5 +1,7 @@
 #include "fusion/resolve/trust.h"
 
+#include "fusion/prompt/record_kind.h"
+
 namespace blend {
 namespace {
 
@@ -67,6 +69,19 @@ Status use_drift(const FuseOptions& o, ResolvedFuse& out) {
 }
 
 }  // namespace
+
+bool leans_on_worse_records(const FuseOptions& o, const ResolvedFuse& fuse, const Prompt& prompt) {
+  const Profile* const profile = o.calibration.profile;
+  if (profile == nullptr || fuse.trust != Trust::vouched || fuse.ratio >= 1) return false;
+  return profile->n_contexts > 0 && worst_record(prompt.segments) > RecordUse::contextual;
+}
+
+Status record_doubt() {
+  return {BLEND_E_UNTRUSTED,
+          "the profile measured chunks in the context of others, and this prompt has one that is "
+          "stored without: store them with blend_precompute_corpus, calibrate with n_contexts 0, "
+          "or prefill in full (BLEND_ON_UNTRUSTED_FULL)"};
+}
 
 Status drift_doubt(double share) {
   return make_error(

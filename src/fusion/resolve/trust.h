@@ -15,6 +15,8 @@
 
 namespace blend {
 
+struct Prompt;
+
 // MISMATCH: the profile is of another model.
 Status check_profile(const Profile& profile, const ModelDescription& model);
 
@@ -36,6 +38,12 @@ inline constexpr double kLeastDriftShare = 0.5;
 
 // UNTRUSTED, for a fuse whose drift maps do not fit the prompt.
 Status drift_doubt(double share);
+
+// Whether a fuse that the profile trusts uses a record that is farther from full prefill than those
+// that were measured; and UNTRUSTED for it.
+bool leans_on_worse_records(const FuseOptions& options, const ResolvedFuse& fuse,
+                            const Prompt& prompt);
+Status record_doubt();
 
 // BLEND_FUSION_UNCALIBRATED, BLEND_FUSION_UNTRUSTED or 0. `chooses`: the fuse leaves rows out.
 uint32_t trust_flags(Trust trust, bool chooses);

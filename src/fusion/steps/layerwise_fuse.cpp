@@ -10,6 +10,8 @@
 #include "fusion/resolve/agreement.h"
 #include "fusion/resolve/auto_ratio.h"
 #include "fusion/resolve/fidelity_book.h"
+#include "fusion/resolve/resolve.h"
+#include "fusion/resolve/trust.h"
 
 namespace blend {
 
@@ -55,6 +57,13 @@ Status LayerwiseFuse::prepare(const StoreAccess& access) {
   const FuseRequest& request = job_.request;
   const RatioRequest& asked = request.options.ratio;
   BLEND_ASSIGN(prompt_, builder_.build(request.segments, {}, request.watch));
+  if (leans_on_worse_records(request.options, fuse_, prompt_)) {
+    const OnUntrusted what = request.options.calibration.on_untrusted;
+    if (what == OnUntrusted::fail) return record_doubt();
+    fuse_.trust = Trust::doubted;
+    // All rows recomputed is full prefill.
+    if (what == OnUntrusted::full) fuse_ = at_ratio(fuse_, 1);
+  }
   if (const auto ratio = agreeing_ratio(access.fidelity, *model_, asked, fuse_, prompt_)) {
     fuse_ = at_ratio(fuse_, *ratio);
   }

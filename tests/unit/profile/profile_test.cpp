@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "blend/precompute.h"
 #include "support/random_model.h"
 #include "support/temp_dir.h"
 
@@ -66,6 +67,9 @@ Profile example(uint32_t rank) {
   s.data.resize(s.n_maps * s.layer_bytes());
   for (std::byte& b : s.data) b = static_cast<std::byte>(rng.next());
   p.layer_steps = {{1.5f, 0.0625f, 1.5f, 2, 1.75f}, 0.02, 0.001, 0.004, 3.5, 3.25, 32};
+  p.n_contexts = 4;
+  p.codec_costs = {{BLEND_CODEC_INT8, 1e-4, 1e-5, 0.01, 8.25, 16},
+                   {BLEND_CODEC_RANS, 0.02, 0.003, 0.01, 3.5, 15}};
   return p;
 }
 
@@ -137,6 +141,16 @@ TEST(ProfileFile, RoundTripKeepsEverything) {
     EXPECT_EQ(q->layer_steps.bits_alike, p.layer_steps.bits_alike);
     EXPECT_EQ(q->layer_steps.bits_split, p.layer_steps.bits_split);
     EXPECT_EQ(q->layer_steps.n_prompts, p.layer_steps.n_prompts);
+    EXPECT_EQ(q->n_contexts, p.n_contexts);
+    ASSERT_EQ(q->codec_costs.size(), p.codec_costs.size());
+    for (size_t i = 0; i < p.codec_costs.size(); ++i) {
+      EXPECT_EQ(q->codec_costs[i].codec, p.codec_costs[i].codec);
+      EXPECT_EQ(q->codec_costs[i].kl, p.codec_costs[i].kl);
+      EXPECT_EQ(q->codec_costs[i].kl_margin, p.codec_costs[i].kl_margin);
+      EXPECT_EQ(q->codec_costs[i].kl_fuse, p.codec_costs[i].kl_fuse);
+      EXPECT_EQ(q->codec_costs[i].bits, p.codec_costs[i].bits);
+      EXPECT_EQ(q->codec_costs[i].n_prompts, p.codec_costs[i].n_prompts);
+    }
   }
 }
 
@@ -214,6 +228,8 @@ TEST(ProfileFile, Version1IsRead) {
   p.table.clear();
   p.drift = p.stored_drift = {};
   p.layer_steps = {};
+  p.codec_costs = {};
+  p.n_contexts = 0;
   p.corrected = false;
   p.policy = BLEND_POLICY_CASCADE;
   std::string bytes = encode_profile(p);
@@ -257,11 +273,42 @@ TEST(ProfileFile, Version2IsReadAndWrittenWhereNothingNeedsMore) {
   EXPECT_TRUE(encode_profile(*p) == bytes);
   p->layer_steps.factors = {2, 0.5f, 1};
   EXPECT_EQ(encode_profile(*p)[8], 3);
+  p->codec_costs = {{BLEND_CODEC_INT4, 0.01, 0, 0.02, 5, 8}};
+  EXPECT_EQ(encode_profile(*p)[8], 4);
+}
+
+// A version 4 without steps is sound too.
+TEST(ProfileFile, CodecsThatCostNoNumberOrTooManyAreRefused) {
+  Profile p = example(0);
+  p.layer_steps = {};
+  const std::string sound = encode_profile(p);
+  const size_t costs_at = sound.size() - 8 - 2 * 44;
+  const auto with = [&](size_t at, const auto& value) {
+    std::string bytes = sound;
+    std::memcpy(bytes.data() + at, &value, sizeof value);
+    seal(bytes);
+    return decode_profile(view(bytes)).status();
+  };
+  EXPECT_TRUE(with(costs_at + 4, 0.5).is_ok());
+  for (const double bad : {-1.0, std::nan(""), static_cast<double>(INFINITY)}) {
+    for (size_t i = 0; i < 4; ++i) {
+      const Status said = with(costs_at + 4 + 8 * i, bad);
+      EXPECT_EQ(said.code(), BLEND_E_FORMAT) << bad;
+      EXPECT_NE(said.message().find("cost of a codec"), std::string::npos) << said.message();
+    }
+  }
+  for (const uint32_t n : {0u, 1u, 3u, 0xffffffffu}) {
+    EXPECT_EQ(with(costs_at - 4, n).code(), BLEND_E_FORMAT) << n;
+  }
+  EXPECT_TRUE(with(costs_at - 8, BLEND_MOST_CONTEXTS).is_ok());
+  EXPECT_EQ(with(costs_at - 8, BLEND_MOST_CONTEXTS + 1).code(), BLEND_E_FORMAT);
 }
 
 // A version 3 without steps is sound: another writer may have it.
 TEST(ProfileFile, LayerStepsOfAnotherNumberOrSizeAreRefused) {
-  const Profile p = example(0);
+  Profile p = example(0);
+  p.codec_costs = {};
+  p.n_contexts = 0;
   const std::string sound = encode_profile(p);
   const size_t steps_at = sound.size() - 8 - 6 * 8 - 5 * 4;
   const auto with = [&](size_t at, uint32_t value) {
@@ -296,7 +343,7 @@ TEST(ProfileFile, LayerStepsOfAnotherNumberOrSizeAreRefused) {
 TEST(ProfileFile, OtherVersionOtherFileAndNoFile) {
   const TempDir dir;
   std::string bytes = encode_profile(example(0));
-  bytes[8] = 4;
+  bytes[8] = 5;
   seal(bytes);
   EXPECT_EQ(decode_profile(view(bytes)).status().code(), BLEND_E_MISMATCH);
   EXPECT_EQ(read_profile(dir.file("none")).status().code(), BLEND_E_NOT_FOUND);

@@ -1,0 +1,49 @@
+// SampleRecords: the chunks of sample prompts as records in the context of each other.
+//
+// So that calibration measures what `blend precompute` stores of a corpus (fusion/
+// corpus_precompute.h). The chunks of all samples are the corpus. Records are made for one sample
+// at a time, because those of all would not fit into memory.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/threads/cancel.h"
+#include "calibrate/measure.h"
+#include "calibrate/memory_store.h"
+#include "corpus/similar_chunks.h"
+#include "engine/model.h"
+
+namespace blend {
+
+// Used by one thread. The samples must outlive it.
+class SampleRecords {
+ public:
+  // n_contexts: passages of a record, at most; with 0 put() does nothing. INVALID_ARGUMENT: a chunk
+  // cannot be indexed.
+  static Result<std::unique_ptr<SampleRecords>> create(const Model& model,
+                                                       std::span<const Sample> samples,
+                                                       uint32_t n_contexts);
+
+  // Puts a record in context of each chunk of `sample` that has similar ones into `store`, where a
+  // fuse finds it. The others, and the one that stands right after `prefix`, the fuse makes itself.
+  Status put(const Sample& sample, const std::vector<int32_t>& prefix, DType kv_dtype,
+             MemoryStore& store, const Watch& watch) const;
+
+  // The same for one chunk; null: there is none similar.
+  Result<std::shared_ptr<ChunkRecord>> record_of(std::span<const int32_t> chunk,
+                                                 const std::vector<int32_t>& prefix, DType kv_dtype,
+                                                 const Watch& watch) const;
+
+ private:
+  SampleRecords(const Model& model, uint32_t n_contexts) : model_(model), n_contexts_(n_contexts) {}
+
+  const Model& model_;
+  const uint32_t n_contexts_;
+  SimilarChunks index_;
+  std::map<Sha256, std::span<const int32_t>> texts_;  // by their ids in the index
+};
+
+}  // namespace blend
