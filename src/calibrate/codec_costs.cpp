@@ -12,7 +12,7 @@ namespace blend {
 namespace {
 
 // A row of next-token logits for each token of the answer.
-using Rows = std::vector<std::vector<float>>;
+using LogitRows = std::vector<std::vector<float>>;
 
 std::vector<Codec> rounding_codecs() {
   std::vector<Codec> out;
@@ -30,7 +30,7 @@ struct Sums {
   bool keeps = true;  // every value so far
 };
 
-double mean_kl(const Rows& p, const Rows& q) {
+double mean_kl(const LogitRows& p, const LogitRows& q) {
   double sum = 0;
   for (size_t t = 0; t < p.size(); ++t) sum += kl_divergence(p[t], q[t]);
   return sum / static_cast<double>(p.size());
@@ -50,9 +50,9 @@ class Trial {
   }
 
   // Full prefill's own rows; they make the answer.
-  Result<Rows> full() {
+  Result<LogitRows> full() {
     BLEND_ASSIGN(Fused fused, fuse(model_, {}, request_));
-    Rows rows = {fused.sequence->logits()};
+    LogitRows rows = {fused.sequence->logits()};
     while (rows.size() < options_.score_tokens &&
            fused.sequence->n_rows() < fused.sequence->capacity()) {
       const int32_t next = likeliest(rows.back());
@@ -70,12 +70,12 @@ class Trial {
   }
 
   // Chunks that `store` lacks are put there.
-  Result<Rows> along_answer(MemoryStore& store) {
+  Result<LogitRows> along_answer(MemoryStore& store) {
     StoreAccess access{&store, false, options_.kv_dtype};
     // A device would mistake a chunk for the one of the same id that it holds.
     access.use_device_tier = false;
     BLEND_ASSIGN(Fused fused, fuse(model_, access, request_));
-    Rows rows = {fused.sequence->logits()};
+    LogitRows rows = {fused.sequence->logits()};
     for (const int32_t token : answer_) {
       BLEND_RETURN_IF_ERROR(fused.sequence->append({&token, 1}, request_.watch));
       rows.push_back(fused.sequence->logits());
@@ -91,7 +91,7 @@ class Trial {
 };
 
 // Rounds the chunks by one codec and adds what that costs.
-Status add_cost(Trial& trial, const MemoryStore& exact, const Rows& unrounded,
+Status add_cost(Trial& trial, const MemoryStore& exact, const LogitRows& unrounded,
                 std::span<const float> steps, Sums& sums) {
   MemoryStore rounded;
   auto size = put_rounded(exact, sums.codec, steps, rounded);
@@ -99,7 +99,7 @@ Status add_cost(Trial& trial, const MemoryStore& exact, const Rows& unrounded,
     sums.keeps = false;
     return size.status().code() == BLEND_E_NUMERIC ? Status::ok() : size.status();
   }
-  BLEND_ASSIGN(const Rows rows, trial.along_answer(rounded));
+  BLEND_ASSIGN(const LogitRows rows, trial.along_answer(rounded));
   sums.rounding.kl.push_back(mean_kl(unrounded, rows));
   sums.rounding.end_prompt();
   sums.size.bytes += size->bytes;
@@ -122,14 +122,14 @@ Result<std::vector<CodecCost>> find_codec_costs(const std::shared_ptr<const Mode
   double fuse_kl = 0;
   for (const Sample* const sample : samples) {
     Trial trial(model, *sample, options, watch);
-    BLEND_ASSIGN(const Rows full, trial.full());
+    BLEND_ASSIGN(const LogitRows full, trial.full());
     BLEND_RETURN_IF_ERROR(done());
     MemoryStore exact;
     if (options.records != nullptr) {
       BLEND_RETURN_IF_ERROR(
           options.records->put(*sample, options.chunk_prefix, options.kv_dtype, exact, watch));
     }
-    BLEND_ASSIGN(const Rows unrounded, trial.along_answer(exact));
+    BLEND_ASSIGN(const LogitRows unrounded, trial.along_answer(exact));
     BLEND_RETURN_IF_ERROR(done());
     fuse_kl += mean_kl(full, unrounded);
     for (Sums& s : sums) {

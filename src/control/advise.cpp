@@ -8,7 +8,6 @@ namespace {
 // At most this many parts: more chunks are counted in groups, since choosing among more takes long
 // and gains nothing.
 constexpr uint64_t kMostParts = 32;
-constexpr double kRounding = 1 + 1e-9;
 
 PassQuestion question_of(const AdvisedPrompt& p, const Storage& storage) {
   PassQuestion q;

@@ -14,7 +14,7 @@ namespace {
 constexpr double kGuessedSpread = 2;
 constexpr double kGuessWeight = 4;
 
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kFidelityVersion = 2;
 // No real sum is larger. Damaged sums that are larger are refused, so all sums stay finite.
 constexpr float kMostSum = 1e12f;
 
@@ -156,7 +156,7 @@ void FidelityRecord::observe(double ratio, const CheckedAnswer& answer) {
 
 std::string FidelityRecord::encode() const {
   ByteWriter out;
-  out.put(kVersion);
+  out.put(kFidelityVersion);
   out.put(static_cast<uint32_t>(states.size()));
   for (const RungRecord& r : rungs) {
     out.put(r.n_checks);
@@ -178,7 +178,7 @@ std::string FidelityRecord::encode() const {
 std::optional<FidelityRecord> FidelityRecord::decode(std::span<const std::byte> bytes) {
   ByteReader in(bytes);
   FidelityRecord out;
-  bool sound = in.get<uint32_t>() == kVersion;
+  bool sound = in.get<uint32_t>() == kFidelityVersion;
   const auto n_states = in.get<uint32_t>();
   if (!sound || n_states > kMostTargets) return std::nullopt;
   for (RungRecord& r : out.rungs) {

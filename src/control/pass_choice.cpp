@@ -9,7 +9,6 @@ namespace {
 
 // Passes whose times differ by less than this factor count as equal.
 constexpr double kAsSoon = 1.005;
-constexpr double kRounding = 1 + 1e-9;
 // Rows that are recomputed only because loading takes as long are estimated slower than measured,
 // because a wrong estimate would cost time.
 constexpr double kHiding = 1.25 * kReadsBeside;

@@ -14,6 +14,9 @@
 
 namespace blend {
 
+// Times that differ by less than this factor are equal but for rounding errors.
+inline constexpr double kRounding = 1 + 1e-9;
+
 // Factor on the measured time of loading a layer, for loading during a pass: reader and compute
 // share the cores, and the storage idles while the reader waits for a core.
 inline constexpr double kReadsBeside = 1.1;
