@@ -79,7 +79,7 @@ bool leans_on_worse_records(const FuseOptions& o, const ResolvedFuse& fuse, cons
 Status record_doubt() {
   return {BLEND_E_UNTRUSTED,
           "the profile measured chunks in the context of others, and this prompt has one that is "
-          "stored without: store them with blend_precompute_corpus, calibrate with n_contexts 0, "
+          "stored without: store it with its corpus, calibrate with n_contexts 0, "
           "or prefill in full (BLEND_ON_UNTRUSTED_FULL)"};
 }
 
