@@ -88,10 +88,16 @@ struct MovedRows {
   float sin_sign = 1.0f;
 };
 
-// table[p][0][i], [1][i] = factor * cos, sin of p * frequency[i], the angle in double; frequency:
-// device.
-void make_rope_table(const double* frequency, uint32_t half, uint32_t n_positions, float factor,
-                     float* table, cudaStream_t stream);
+// What cos and sin are multiplied by: factor * (1 + growth * log(1 + floor(position / rows))).
+struct RopeFactor {
+  float factor = 1.0f;
+  double growth = 0;  // 0: the factor alone
+  uint32_t rows = 1;
+};
+// table[p][0][i], [1][i] = the factor of p * cos, sin of p * frequency[i], the angle in double;
+// frequency: device.
+void make_rope_table(const double* frequency, uint32_t half, uint32_t n_positions,
+                     const RopeFactor& factor, float* table, cudaStream_t stream);
 
 // Rotates heads in place; x: [n, n_heads * head_dim]; pos: device [n].
 void rope_rows(const RopeView& rope, const Rows& x, uint32_t head_dim, const uint32_t* pos,

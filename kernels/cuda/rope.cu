@@ -10,14 +10,18 @@ constexpr unsigned kThreads = 256;
 
 // One angle a thread, in double: f32 would be off by whole turns' rounding at 100 K positions.
 __global__ void __launch_bounds__(kThreads)
-    rope_table_kernel(const double* frequency, uint32_t half, size_t n, float factor,
+    rope_table_kernel(const double* frequency, uint32_t half, size_t n, RopeFactor factor,
                       float* table) {
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
   if (i >= n) return;
   const size_t pos = i / half, pair = i % half;
   const double angle = static_cast<double>(pos) * frequency[pair];
-  table[pos * 2 * half + pair] = factor * static_cast<float>(cos(angle));
-  table[pos * 2 * half + half + pair] = factor * static_cast<float>(sin(angle));
+  float by = factor.factor;
+  if (factor.growth != 0) {
+    by *= static_cast<float>(1 + factor.growth * log1p(static_cast<double>(pos / factor.rows)));
+  }
+  table[pos * 2 * half + pair] = by * static_cast<float>(cos(angle));
+  table[pos * 2 * half + half + pair] = by * static_cast<float>(sin(angle));
 }
 
 // A block a row, a pair a thread: both elements are read before either is written.
@@ -39,13 +43,14 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void make_rope_table(const double* frequency, uint32_t half, uint32_t n_positions, float factor,
-                     float* table, cudaStream_t stream) {
+void make_rope_table(const double* frequency, uint32_t half, uint32_t n_positions,
+                     const RopeFactor& factor, float* table, cudaStream_t stream) {
   const size_t n = size_t{n_positions} * half;
   if (n == 0) return;
   const auto kernel = &rope_table_kernel;
   const auto grid = static_cast<unsigned>((n + kThreads - 1) / kThreads);
-  BLEND_LAUNCH(kernel, grid, kThreads, 0, stream, frequency, half, n, factor, table);
+  const RopeFactor by = factor;
+  BLEND_LAUNCH(kernel, grid, kThreads, 0, stream, frequency, half, n, by, table);
 }
 
 void rope_rows(const RopeView& rope, const Rows& x, uint32_t head_dim, const uint32_t* pos,

@@ -27,6 +27,12 @@ Result<HostKv> read_kv_view(const blend_kv_view& view, const ModelConfig& config
     return make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x of a view of K and V: unknown bits",
                       v.flags);
   }
+  if (config.qk_norm == QkNorm::after_rope) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "%s normalises K after RoPE: its K cannot be turned to other positions, and "
+                      "a host's K and V cannot be used",
+                      config.architecture.c_str());
+  }
   auto *const k = static_cast<std::byte*>(v.k), *const values = static_cast<std::byte*>(v.v);
   if (k == nullptr) return null_argument("k");
   if (values == nullptr) return null_argument("v");

@@ -36,7 +36,9 @@ Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t ma
   BLEND_ASSIGN(f->wide_, b.allocate(f->block_ * wide_bytes));
   BLEND_RETURN_IF_ERROR(allocate(f->act_, f->block_, c.d_ff, operand));
   BLEND_RETURN_IF_ERROR(allocate(f->logits_, max_logits, c.n_vocab, kept));
-  if (c.post_norms) BLEND_RETURN_IF_ERROR(allocate(f->added_, f->block_, c.d_model, kept));
+  if (c.post_norms || c.residual_scale != 1) {
+    BLEND_RETURN_IF_ERROR(allocate(f->added_, f->block_, c.d_model, kept));
+  }
   return f;
 }
 
@@ -58,6 +60,7 @@ Status Forward::embed(const int32_t* tokens, Tensor x) {
 
 Result<Tensor> Forward::norm(uint32_t layer, Tensor xb) {
   const ModelConfig& c = model_.config();
+  if (!c.pre_norms) return xb;
   const Tensor normed = operand(*normed_, static_cast<uint32_t>(xb.rows), c.d_model);
   const Known wanted{xb.data, xb.rows, layer};
   if (normed_of_ == wanted) return normed;
@@ -81,9 +84,7 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
     const Tensor kvb = kv.slice(first, rows);
     BLEND_RETURN_IF_ERROR(matmul(*w.kv, normed, kvb, false));
     if (c.qkv_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.kv_bias, kvb));
-    if (c.qk_norm) {
-      BLEND_RETURN_IF_ERROR(b.norm_heads(kvb, c.n_kv_heads, *w.k_norm, c.rms_eps));
-    }
+    if (w.k_norm != nullptr) BLEND_RETURN_IF_ERROR(norm_parts(*w.k_norm, c.n_kv_heads, kvb));
   }
   return Status::ok();
 }
@@ -129,14 +130,27 @@ Status Forward::project_q(uint32_t layer, Tensor xb, Tensor q) {
   BLEND_ASSIGN(const Tensor normed, norm(layer, xb));
   BLEND_RETURN_IF_ERROR(matmul(*w.q, normed, q, false));
   if (c.qkv_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.q_bias, q));
-  if (c.qk_norm) BLEND_RETURN_IF_ERROR(b.norm_heads(q, c.n_heads, *w.q_norm, c.rms_eps));
-  return Status::ok();
+  return w.q_norm == nullptr ? Status::ok() : norm_parts(*w.q_norm, c.n_heads, q);
+}
+
+Status Forward::norm_parts(const Weight& weight, uint32_t n_heads, Tensor x) {
+  const ModelConfig& c = model_.config();
+  const uint32_t parts = c.qk_norm == QkNorm::whole ? 1 : n_heads;
+  return model_.backend().norm_heads(x, parts, weight, c.rms_eps);
+}
+
+// Norming after the rotation, which keeps a head's size, divides by the same as before it.
+Status Forward::rope_q(uint32_t layer, const Ropes& ropes, const uint32_t* pos, Tensor q) {
+  const ModelConfig& c = model_.config();
+  const LayerWeights& w = model_.layer(layer);
+  BLEND_RETURN_IF_ERROR(model_.backend().rope_q(ropes.queries(layer), pos, c.head_dim, q));
+  return w.late_q_norm == nullptr ? Status::ok() : norm_parts(*w.late_q_norm, c.n_heads, q);
 }
 
 Status Forward::project_q(uint32_t layer, const Ropes& ropes, Tensor xb, const uint32_t* pos,
                           Tensor q) {
   BLEND_RETURN_IF_ERROR(project_q(layer, xb, q));
-  return model_.backend().rope_q(ropes.queries(layer), pos, model_.config().head_dim, q);
+  return rope_q(layer, ropes, pos, q);
 }
 
 AttentionRule Forward::rule(uint32_t layer) const {
@@ -147,15 +161,16 @@ AttentionRule Forward::rule(uint32_t layer) const {
 Status Forward::add_projected(const Weight& w, const Weight* bias, const Weight* post, Tensor in,
                               Tensor xb) {
   Backend& b = model_.backend();
-  if (post == nullptr) {
+  const ModelConfig& c = model_.config();
+  if (post == nullptr && c.residual_scale == 1) {
     BLEND_RETURN_IF_ERROR(matmul(w, in, xb, true));
     return bias == nullptr ? Status::ok() : b.add_bias(*bias, xb);
   }
-  const ModelConfig& c = model_.config();
   const Tensor added = view(*added_, static_cast<uint32_t>(xb.rows), c.d_model);
   BLEND_RETURN_IF_ERROR(matmul(w, in, added, false));
   if (bias != nullptr) BLEND_RETURN_IF_ERROR(b.add_bias(*bias, added));
-  BLEND_RETURN_IF_ERROR(b.rms_norm(added, *post, c.rms_eps, added));
+  if (post != nullptr) BLEND_RETURN_IF_ERROR(b.rms_norm(added, *post, c.rms_eps, added));
+  if (c.residual_scale != 1) BLEND_RETURN_IF_ERROR(b.scale(added, c.residual_scale));
   return b.add(xb, added);
 }
 
@@ -184,10 +199,10 @@ Status Forward::add_feed_forward(uint32_t layer, Tensor xb) {
   Backend& b = model_.backend();
   const auto rows = static_cast<uint32_t>(xb.rows);
   normed_of_ = {};
-  const Tensor normed = operand(*normed_, rows, c.d_model);
+  const Tensor normed = c.pre_norms ? operand(*normed_, rows, c.d_model) : xb;
   const Tensor wide = operand(*wide_, rows, 2 * c.d_ff);
   const Tensor act = operand(*act_, rows, c.d_ff);
-  BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.ffn_norm, c.rms_eps, normed));
+  if (c.pre_norms) BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.ffn_norm, c.rms_eps, normed));
   BLEND_RETURN_IF_ERROR(matmul(*w.gate_up, normed, wide, false));
   if (c.ffn_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.gate_up_bias, wide));
   BLEND_RETURN_IF_ERROR(b.glu(c.activation, wide, act));
@@ -218,7 +233,7 @@ Status Forward::project_each(uint32_t layer, std::span<StepRow> rows, Tensor x, 
   const auto place = [&](const StepRow& row, uint32_t i) -> Status {
     BLEND_RETURN_IF_ERROR(
         b.write_kv(*row.cache, layer, row.ropes->keys(layer), kv.slice(i, 1), &row.pos));
-    return b.rope_q(row.ropes->queries(layer), &row.pos, c.head_dim, q.slice(i, 1));
+    return rope_q(layer, *row.ropes, &row.pos, q.slice(i, 1));
   };
   for (uint32_t i = 0; i < n; ++i) {
     StepRow& row = rows[i];
@@ -324,8 +339,9 @@ Status Forward::project_logits(Tensor x) {
   normed_of_ = {};
   const Tensor normed = operand(*normed_, static_cast<uint32_t>(x.rows), c.d_model);
   BLEND_RETURN_IF_ERROR(b.rms_norm(x, model_.output_norm(), c.rms_eps, normed));
-  return matmul(model_.output(), normed, view(*logits_, static_cast<uint32_t>(x.rows), c.n_vocab),
-                false);
+  const Tensor logits = view(*logits_, static_cast<uint32_t>(x.rows), c.n_vocab);
+  BLEND_RETURN_IF_ERROR(matmul(model_.output(), normed, logits, false));
+  return c.logit_scale == 1 ? Status::ok() : b.scale(logits, c.logit_scale);
 }
 
 uint32_t Forward::finish_logits(float* logits) const {

@@ -94,11 +94,15 @@ class Forward {
   Status read_logits(std::span<float* const> out, std::span<Status> failures);
 
  private:
-  // Q of the rows of xb, rotated; q: as many rows.
+  // Q of the rows of xb, rotated and, where the model does so then, normed; q: as many rows.
   Status project_q(uint32_t layer, const Ropes& ropes, Tensor xb, const uint32_t* pos, Tensor q);
   // The same, not rotated.
   Status project_q(uint32_t layer, Tensor xb, Tensor q);
+  Status rope_q(uint32_t layer, const Ropes& ropes, const uint32_t* pos, Tensor q);
+  // norm_heads() of as many parts of a row as the model norms by themselves.
+  Status norm_parts(const Weight& weight, uint32_t n_heads, Tensor x);
   // The attention's norm of the rows of xb, in normed_: computed once for K | V and Q of the same.
+  // xb itself where the model has none.
   Result<Tensor> norm(uint32_t layer, Tensor xb);
   // compute_qkv() by one product.
   Status project_qkv(uint32_t layer, KvCache& cache, const Ropes& ropes, Tensor x,
@@ -126,7 +130,8 @@ class Forward {
   uint32_t finish_logits(float* logits) const;
   Status check_finite(uint32_t first_bad) const;
 
-  // x += y, normed by `post` before where the model has such a norm. y = operand W^T + bias.
+  // x += y, normed by `post` where the model has such a norm, and scaled as the model scales it.
+  // y = operand W^T + bias.
   Status add_projected(const Weight& w, const Weight* bias, const Weight* post, Tensor in,
                        Tensor xb);
   AttentionRule rule(uint32_t layer) const;
@@ -160,8 +165,8 @@ class Forward {
   std::unique_ptr<DeviceBuffer> q_;       // [block, n_heads * head_dim]
   std::unique_ptr<DeviceBuffer> wide_;    // [block, 2 * d_ff], or Q | K | V of one product
   std::unique_ptr<DeviceBuffer> act_;     // [block, d_ff]
-  std::unique_ptr<DeviceBuffer> added_;   // [block, d_model] where results are normed before they
-                                          // are added; else null
+  std::unique_ptr<DeviceBuffer> added_;   // [block, d_model] where results are normed or scaled
+                                          // before they are added; else null
   std::unique_ptr<DeviceBuffer> logits_;  // [max_logits, n_vocab]
   std::vector<RowOver> over_;             // of the last step_layer()
   std::vector<RowInto> into_;

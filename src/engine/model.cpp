@@ -104,7 +104,9 @@ Status Model::pack(const Watch& watch) {
 Status Model::pack_layer(uint32_t layer) {
   using R = TensorRole;
   LayerWeights& l = layers_[layer];
-  if (PackedQkv* const packed = backend().packed_qkv()) {
+  PackedQkv* const packed = backend().packed_qkv();
+  // One product with what follows it knows only norms of heads before RoPE.
+  if (packed != nullptr && config().qk_norm <= QkNorm::heads) {
     BLEND_RETURN_IF_ERROR(pack_matrix(l.qkv, layer, {R::attn_q, R::attn_k, R::attn_v}));
     const int64_t q_dim = config().q_dim(), kv_dim = config().kv_dim();
     BLEND_ASSIGN(l.q, packed->part_of(*l.qkv, 0, q_dim));
@@ -126,10 +128,41 @@ Status Model::pack_layer(uint32_t layer) {
   const float offset = config().norm_offset;
   BLEND_RETURN_IF_ERROR(pack_vector(l.attn_norm, layer, {R::attn_norm}, offset));
   BLEND_RETURN_IF_ERROR(pack_vector(l.ffn_norm, layer, {R::ffn_norm}, offset));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.q_norm, layer, {R::attn_q_norm}, offset));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.k_norm, layer, {R::attn_k_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_qk_norms(layer));
   BLEND_RETURN_IF_ERROR(pack_vector(l.attn_post_norm, layer, {R::attn_post_norm}, offset));
   return pack_vector(l.ffn_post_norm, layer, {R::ffn_post_norm}, offset);
+}
+
+// A norm after RoPE multiplies by weights that stand where they are, so that K with them could not
+// be turned any more. K is kept without them, and Q, which meets it after RoPE, has both: the same
+// products. What K is divided by does not depend on the rotation.
+Status Model::pack_qk_norms(uint32_t layer) {
+  using R = TensorRole;
+  LayerWeights& l = layers_[layer];
+  if (config().qk_norm != QkNorm::after_rope) {
+    const float offset = config().norm_offset;
+    BLEND_RETURN_IF_ERROR(pack_vector(l.q_norm, layer, {R::attn_q_norm}, offset));
+    return pack_vector(l.k_norm, layer, {R::attn_k_norm}, offset);
+  }
+  const TensorView &q = source_->tensor(R::attn_q_norm, layer),
+                   &k = source_->tensor(R::attn_k_norm, layer);
+  const size_t n = config().head_dim;
+  std::vector<float> both(n), of_k(n);
+  decode_weights(q.dtype, q.blocks, q.data, n, both.data());
+  decode_weights(k.dtype, k.blocks, k.data, n, of_k.data());
+  for (size_t i = 0; i < n; ++i) both[i] *= of_k[i];
+  const auto load = [&](const std::vector<float>& values, std::unique_ptr<Weight>& to) -> Status {
+    TensorView view;
+    view.name = q.name + " and " + k.name;
+    view.shape = {static_cast<int64_t>(n)};
+    view.data = reinterpret_cast<const std::byte*>(values.data());
+    const TensorView* const parts[] = {&view};
+    BLEND_ASSIGN(to, backend().load_vector(parts, 0));
+    weight_bytes_ += to->bytes();
+    return Status::ok();
+  };
+  BLEND_RETURN_IF_ERROR(load(both, l.late_q_norm));
+  return load(std::vector<float>(n, 1.0f), l.k_norm);
 }
 
 }  // namespace blend

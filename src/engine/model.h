@@ -16,7 +16,7 @@ namespace blend {
 class SharedSteps;
 
 struct LayerWeights {
-  std::unique_ptr<Weight> attn_norm;  // [d_model]
+  std::unique_ptr<Weight> attn_norm;  // [d_model]; like ffn_norm, null where the model has none
   std::unique_ptr<Weight> q;          // [n_heads * head_dim, d_model]
   std::unique_ptr<Weight> kv;         // [2 * kv_dim, d_model]: K over V, one GEMM
   // q over kv, which are views of it, where the backend stacks them; else null.
@@ -29,8 +29,9 @@ struct LayerWeights {
   std::unique_ptr<Weight> q_bias;          // [n_heads * head_dim]
   std::unique_ptr<Weight> kv_bias;         // [2 * kv_dim]
   std::unique_ptr<Weight> qkv_bias;        // both, where qkv is
-  std::unique_ptr<Weight> q_norm;          // [head_dim]
-  std::unique_ptr<Weight> k_norm;          // [head_dim]
+  std::unique_ptr<Weight> q_norm;          // before RoPE: [head_dim], or of all heads
+  std::unique_ptr<Weight> k_norm;          // [head_dim], or of all heads
+  std::unique_ptr<Weight> late_q_norm;     // after RoPE, with K's weights in it: [head_dim]
   std::unique_ptr<Weight> attn_out_bias;   // [d_model]
   std::unique_ptr<Weight> attn_post_norm;  // [d_model]
   std::unique_ptr<Weight> gate_up_bias;    // [2 * d_ff]
@@ -74,6 +75,7 @@ class Model final : public ModelDescription {
   explicit Model(std::shared_ptr<Runtime> runtime);
   Status pack(const Watch& watch);
   Status pack_layer(uint32_t layer);
+  Status pack_qk_norms(uint32_t layer);
   // Stacks the roles' tensors; for vectors, `offset` is added to each element.
   Status pack_matrix(std::unique_ptr<Weight>& out, uint32_t layer,
                      std::initializer_list<TensorRole> roles);

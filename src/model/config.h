@@ -28,9 +28,19 @@ struct RopeParams {
   // Also multiplies the rotated elements of Q and of K (YaRN, LongRoPE). Stored K never has it; a
   // host's rotated K does.
   double attention_factor = 1.0;
+  // Q alone of position p is also multiplied by 1 + q_growth * log(1 + floor(p / q_growth_rows))
+  // (Mistral 3); q_growth 0: it is not. The whole head rotates then.
+  double q_growth = 0;
+  uint32_t q_growth_rows = 0;
 
   bool operator==(const RopeParams&) const = default;
 };
+
+// What Q of a position is multiplied by besides.
+inline double q_growth(const RopeParams& rope, uint64_t position) {
+  if (rope.q_growth == 0) return 1;
+  return 1 + rope.q_growth * std::log1p(static_cast<double>(position / rope.q_growth_rows));
+}
 
 // Which rows the rows of one layer see: layers of one model may differ.
 struct LayerAttention {
@@ -49,6 +59,14 @@ struct LayerAttention {
 enum class Activation : uint8_t {
   silu,
   gelu_tanh,  // GELU by its tanh form (Gemma)
+};
+
+// Whether Q and K are normalised, and how.
+enum class QkNorm : uint8_t {
+  none,
+  heads,       // each head by itself, before RoPE (Qwen3)
+  whole,       // all heads of a row as one, before RoPE (OLMo 2)
+  after_rope,  // each head by itself, after RoPE (Hunyuan)
 };
 
 struct ModelConfig {
@@ -78,14 +96,17 @@ struct ModelConfig {
   bool qkv_bias = false;       // of Q, K and V (Qwen2)
   bool attn_out_bias = false;  // of the output projection
   bool ffn_bias = false;       // of gate, up and down
-  bool qk_norm = false;        // Q and K are normalised per head before RoPE (Qwen3)
-  bool post_norms = false;     // attention's and the feed-forward's results are normalised before
-                               // they are added (Gemma 2)
-  float norm_offset = 0;       // added to every weight of a norm as it is loaded (Gemma: 1)
-  float embedding_scale = 1;   // of the embedding's rows (Gemma: sqrt(d_model))
-  float attn_scale = 0;        // of attention scores; 0: 1 / sqrt(head_dim)
-  float attn_softcap = 0;      // scores become cap * tanh(score / cap); 0: off
-  float logit_softcap = 0;     // the same of logits
+  QkNorm qk_norm = QkNorm::none;
+  bool pre_norms = true;      // attention and the feed-forward read normalised rows (not in OLMo 2)
+  bool post_norms = false;    // attention's and the feed-forward's results are normalised before
+                              // they are added (Gemma 2)
+  float norm_offset = 0;      // added to every weight of a norm as it is loaded (Gemma: 1)
+  float embedding_scale = 1;  // of the embedding's rows (Gemma: sqrt(d_model))
+  float residual_scale = 1;   // of attention's and the feed-forward's results (Granite)
+  float logit_scale = 1;      // of logits (Granite)
+  float attn_scale = 0;       // of attention scores; 0: 1 / sqrt(head_dim)
+  float attn_softcap = 0;     // scores become cap * tanh(score / cap); 0: off
+  float logit_softcap = 0;    // the same of logits
   Activation activation = Activation::silu;
 
   uint32_t q_dim() const { return n_heads * head_dim; }

@@ -29,13 +29,29 @@ void hash_rope(const RopeParams& r, Sha256Hasher& hasher) {
   hasher.field(std::bit_cast<uint64_t>(r.attention_factor));
 }
 
+// What later families add; nothing for a model without it, whose fingerprint is older than this.
+void hash_later(const ModelConfig& c, Sha256Hasher& hasher) {
+  if (c.residual_scale != 1 || c.logit_scale != 1) {
+    hasher.field("scales");
+    for (const float f : {c.residual_scale, c.logit_scale}) {
+      hasher.field(uint64_t{std::bit_cast<uint32_t>(f)});
+    }
+  }
+  if (c.qk_norm > QkNorm::heads) hasher.field("norm").field(static_cast<uint64_t>(c.qk_norm));
+  if (!c.pre_norms) hasher.field("no pre-norms");
+  if (c.rope.q_growth != 0) {
+    hasher.field("growth").field(std::bit_cast<uint64_t>(c.rope.q_growth));
+    hasher.field(uint64_t{c.rope.q_growth_rows});
+  }
+}
+
 // Hashes features of families; adds nothing for a plain Llama, whose fingerprint is older than
 // this.
 void hash_family(const ModelConfig& c, Sha256Hasher& hasher) {
   const ModelConfig plain;
   const auto flags = [](const ModelConfig& m) {
     return (m.qkv_bias ? 1u : 0u) | (m.attn_out_bias ? 2u : 0u) | (m.ffn_bias ? 4u : 0u) |
-           (m.qk_norm ? 8u : 0u) | (m.post_norms ? 16u : 0u);
+           (m.qk_norm != QkNorm::none ? 8u : 0u) | (m.post_norms ? 16u : 0u);
   };
   const auto numbers = [](const ModelConfig& m) {
     return std::array{m.norm_offset, m.embedding_scale, m.attn_scale, m.attn_softcap,
@@ -77,6 +93,7 @@ void hash_config(const ModelConfig& c, Sha256Hasher& hasher) {
   for (const float f : c.rope.freq_factors) hasher.field(uint64_t{std::bit_cast<uint32_t>(f)});
   hasher.field(static_cast<uint64_t>(c.weight_dtype));
   hash_family(c, hasher);
+  hash_later(c, hasher);
 }
 
 Status hash_tensors(std::span<const TensorView> tensors, const ModelSource::ParallelRun& parallel,

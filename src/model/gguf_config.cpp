@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "model/limits.h"
 #include "model/llama_source.h"
@@ -16,9 +17,9 @@ namespace {
 // Properties of an architecture that its keys do not state, as llama.cpp reads the same files.
 struct GgufFamily {
   const char* architecture;
-  RopeLayout layout;
+  RopeLayout layout = RopeLayout::half_split;
   bool qkv_bias = false;  // always; a llama has biases where the file does
-  bool qk_norm = false;
+  QkNorm qk_norm = QkNorm::none;
   uint32_t nope_every = 0;    // layers n - 1, 2n - 1, ... do not rotate
   uint32_t global_every = 0;  // with a window: layers n - 1, 2n - 1, ... have none; 0: all have it
   bool gemma = false;
@@ -26,26 +27,41 @@ struct GgufFamily {
   uint32_t window = 0;
   double attn_softcap = 0;
   double logit_softcap = 0;
+  bool granite = false;       // scales of embedding, results and logits
+  bool post_only = false;     // results are normalised, and nothing else
+  bool full_is_nope = false;  // with a window: layers without it do not rotate
+  bool plain_local = false;   // with a window: scaling is for layers without it
+  bool mistral3 = false;      // YaRN's second factor, and Q that grows with its position
 };
 constexpr GgufFamily kGgufFamilies[] = {
-    {"llama", RopeLayout::interleaved},
-    {"qwen2", RopeLayout::half_split, true},
-    {"qwen3", RopeLayout::half_split, false, true},
-    {"smollm3", RopeLayout::interleaved, false, false, 4},
-    {"phi3", RopeLayout::half_split},
-    {"gemma2", RopeLayout::half_split, false, false, 0, 2, true, 4096, 50, 30},
-    {"gemma3", RopeLayout::half_split, false, true, 0, 6, true},
+    {.architecture = "llama", .layout = RopeLayout::interleaved},
+    {.architecture = "qwen2", .qkv_bias = true},
+    {.architecture = "qwen3", .qk_norm = QkNorm::heads},
+    {.architecture = "smollm3", .layout = RopeLayout::interleaved, .nope_every = 4},
+    {.architecture = "phi3"},
+    {.architecture = "gemma2",
+     .global_every = 2,
+     .gemma = true,
+     .window = 4096,
+     .attn_softcap = 50,
+     .logit_softcap = 30},
+    {.architecture = "gemma3", .qk_norm = QkNorm::heads, .global_every = 6, .gemma = true},
 };
 
+// Granite's scales.
+constexpr const char* kLogitScale = "logit_scale";
+constexpr const char* kEmbeddingScale = "embedding_scale";
+constexpr const char* kResidualScale = "residual_scale";
+// Mistral 3's.
+constexpr const char* kYarnLogMultiplier = "rope.scaling.yarn_log_multiplier";
+constexpr const char* kTemperatureScale = "attention.temperature_scale";
+
 // Keys with the architecture's prefix that, if present, mean a computation libblend does not do.
+constexpr const char* kScaleKeys[] = {kLogitScale, kEmbeddingScale, kResidualScale};
+constexpr const char* kMistral3Keys[] = {kYarnLogMultiplier, kTemperatureScale};
 constexpr const char* kUnsupportedKeys[] = {
-    "rope.scaling.yarn_log_multiplier",
-    "logit_scale",
-    "embedding_scale",
-    "residual_scale",
     "attention.clamp_kqv",
     "attention.max_alibi_bias",
-    "attention.temperature_scale",
     "attention.sink",
 };
 
@@ -96,10 +112,12 @@ class GgufConfigReader {
   Status read_rope();
   Status read_scaling(const std::string& type);
   Status read_yarn();
+  Status read_growth();
   Result<std::vector<float>> read_factors(const char* name) const;
   Status read_longrope();
   Result<std::vector<bool>> windowed() const;
   Status read_family();
+  Status read_granite();
 
   const GgufReader& gguf_;
   const GgufFamily& family_;
@@ -148,14 +166,21 @@ Result<std::optional<uint32_t>> GgufConfigReader::of_layers(const char* name) co
 }
 
 Status GgufConfigReader::refuse_unsupported() const {
-  for (const char* name : kUnsupportedKeys) {
-    if (gguf_.has(key(name))) {
+  const auto refuse = [&](std::span<const char* const> names) -> Status {
+    for (const char* name : names) {
+      if (!gguf_.has(key(name))) continue;
       return make_error(BLEND_E_UNSUPPORTED, "the model asks for '%s', which is not supported",
                         key(name).c_str());
     }
-  }
+    return Status::ok();
+  };
+  BLEND_RETURN_IF_ERROR(refuse(kUnsupportedKeys));
+  if (!family_.granite) BLEND_RETURN_IF_ERROR(refuse(kScaleKeys));
+  if (!family_.mistral3) BLEND_RETURN_IF_ERROR(refuse(kMistral3Keys));
   BLEND_ASSIGN(const std::optional<uint32_t> experts, gguf_.get_u32(key("expert_count")));
-  if (experts.value_or(0) != 0) {
+  // A Hunyuan's converter counts the feed-forward of a dense layer as an expert.
+  const uint32_t dense = family_.qk_norm == QkNorm::after_rope ? 1 : 0;
+  if (experts.value_or(0) > dense) {
     return make_error(BLEND_E_UNSUPPORTED,
                       "a mixture of experts ('%s' is %u) is not "
                       "supported",
@@ -252,7 +277,10 @@ Status GgufConfigReader::read_windows() {
   if (asked == 0 && family_.nope_every == 0) return Status::ok();
   // A window as long as the context hides nothing, but its layers still rotate in their own way.
   const uint32_t window = asked < c_.context_length ? asked : 0;
-  if (window == 0 && c_.local_rope.rotary_dim == 0 && family_.nope_every == 0) return Status::ok();
+  if (window == 0 && c_.local_rope.rotary_dim == 0 && family_.nope_every == 0 &&
+      !family_.full_is_nope) {
+    return Status::ok();
+  }
   BLEND_ASSIGN(const std::vector<bool> local, windowed());
   c_.layers.resize(c_.n_layers);
   for (uint32_t i = 0; i < c_.n_layers; ++i) {
@@ -260,6 +288,8 @@ Status GgufConfigReader::read_windows() {
     if (asked != 0 && local[i]) {
       layer.window = window;
       if (c_.local_rope.rotary_dim != 0) layer.rope = LayerAttention::Rope::local;
+    } else if (asked != 0 && family_.full_is_nope) {
+      layer.rope = LayerAttention::Rope::none;
     }
     if (family_.nope_every != 0 && (i + 1) % family_.nope_every == 0) {
       layer.rope = LayerAttention::Rope::none;
@@ -286,9 +316,11 @@ Status GgufConfigReader::read_rope() {
   if (has_tensor(kRopeFreqs)) {
     BLEND_ASSIGN(r.freq_factors, read_factors(kRopeFreqs));
   }
-  if (std::strcmp(family_.architecture, "gemma3") == 0) {
+  const bool gemma3 = std::strcmp(family_.architecture, "gemma3") == 0;
+  if (gemma3 || (family_.plain_local && gguf_.has(key("attention.sliding_window")))) {
     c_.local_rope = r;  // before any scaling, which is the global layers' alone
-    BLEND_ASSIGN(c_.local_rope.theta, positive_or("rope.freq_base_swa", 10000.0));
+    BLEND_ASSIGN(c_.local_rope.theta,
+                 positive_or("rope.freq_base_swa", gemma3 ? 10000.0 : r.theta));
     if (c_.local_rope.theta < 1) {
       return make_error(BLEND_E_FORMAT, "key '%s' is %g; it must be at least 1",
                         key("rope.freq_base_swa").c_str(), c_.local_rope.theta);
@@ -300,7 +332,20 @@ Status GgufConfigReader::read_rope() {
   if (has_tensor(kRopeShort) || has_tensor(kRopeLong) || type.value_or("") == "longrope") {
     return read_longrope();
   }
-  return Status::ok();
+  return family_.mistral3 ? read_growth() : Status::ok();
+}
+
+// Q grows with every further length of the context that the model was trained for before YaRN.
+Status GgufConfigReader::read_growth() {
+  RopeParams& r = c_.rope;
+  BLEND_ASSIGN(const std::optional<double> scale, gguf_.get_float(key(kTemperatureScale)));
+  if (scale.value_or(0) == 0) return Status::ok();
+  BLEND_ASSIGN(r.q_growth, positive(key(kTemperatureScale), *scale));
+  BLEND_ASSIGN(r.q_growth_rows, with_default("rope.scaling.original_context_length",
+                                             c_.context_length, kMaxContext));
+  if (r.rotary_dim == c_.head_dim) return Status::ok();
+  return make_error(BLEND_E_UNSUPPORTED, "'%s' where %u of the %u elements of a head rotate",
+                    key(kTemperatureScale).c_str(), r.rotary_dim, c_.head_dim);
 }
 
 Status GgufConfigReader::read_scaling(const std::string& type) {
@@ -337,9 +382,14 @@ Status GgufConfigReader::read_yarn() {
   BLEND_ASSIGN(s.beta_fast, positive_or("rope.scaling.yarn_beta_fast", 32.0));
   BLEND_ASSIGN(s.beta_slow, positive_or("rope.scaling.yarn_beta_slow", 1.0));
   BLEND_ASSIGN(const double share, positive_or("rope.scaling.yarn_ext_factor", 1.0));
+  double usual = yarn_attention_factor(s.factor);
+  BLEND_ASSIGN(const std::optional<double> second, gguf_.get_float(key(kYarnLogMultiplier)));
+  if (second.value_or(0) != 0) {
+    BLEND_ASSIGN(const double all, positive(key(kYarnLogMultiplier), *second));
+    usual /= 1 + all * (usual - 1);
+  }
   // Replaces the value that follows from the factor, as transformers reads it in the original.
-  BLEND_ASSIGN(const double attention,
-               positive_or("rope.scaling.yarn_attn_factor", yarn_attention_factor(s.factor)));
+  BLEND_ASSIGN(const double attention, positive_or("rope.scaling.yarn_attn_factor", usual));
   RopeParams& r = c_.rope;
   if (s.factor < 1 || s.factor > 1e6 || r.theta <= 1 || s.beta_slow > s.beta_fast || share != 1) {
     return make_error(BLEND_E_UNSUPPORTED,
@@ -409,17 +459,38 @@ Status GgufConfigReader::read_family() {
     BLEND_ASSIGN(const double value, positive(key(name), cap));
     *to = static_cast<float>(value);
   }
+  c_.post_norms = family_.gemma || family_.post_only;
+  c_.pre_norms = !family_.post_only;
+  if (family_.granite) return read_granite();
   if (!family_.gemma) return Status::ok();
-  c_.post_norms = true;
   c_.activation = Activation::gelu_tanh;
   // The file's norm weights already include the 1.
   c_.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c_.d_model)));
   // The 27B models, recognizable only by their number of layers, scale by a head width that is
   // not theirs.
-  const bool third = family_.qk_norm;
+  const bool third = family_.qk_norm != QkNorm::none;
   if (c_.n_layers == (third ? 62u : 46u)) {
     c_.attn_scale = static_cast<float>(
         1.0 / std::sqrt(static_cast<double>(c_.d_model) / static_cast<double>(c_.n_heads)));
+  }
+  return Status::ok();
+}
+
+// Logits are divided by their scale; the others multiply.
+Status GgufConfigReader::read_granite() {
+  const auto read = [&](const char* name, float& to) -> Status {
+    BLEND_ASSIGN(const double value, positive_or(name, 1));
+    to = static_cast<float>(value);
+    return Status::ok();
+  };
+  BLEND_RETURN_IF_ERROR(read(kEmbeddingScale, c_.embedding_scale));
+  BLEND_RETURN_IF_ERROR(read(kResidualScale, c_.residual_scale));
+  BLEND_ASSIGN(const double logits, positive_or(kLogitScale, 1));
+  c_.logit_scale = static_cast<float>(1 / logits);
+  // So the converter spells a model without RoPE.
+  BLEND_ASSIGN(const std::optional<bool> rotates, gguf_.get_bool(key("rope.scaling.finetuned")));
+  if (!rotates.value_or(true)) {
+    c_.layers.assign(c_.n_layers, {.window = 0, .rope = LayerAttention::Rope::none});
   }
   return Status::ok();
 }

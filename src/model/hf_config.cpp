@@ -29,10 +29,19 @@ struct HfFamily {
   bool window_asked = false;  // only with use_sliding_window
   int64_t pattern = 0;        // of Windows::alternate
   bool qkv_bias = false;      // always; else as attention_bias says
-  bool qk_norm = false;
+  QkNorm qk_norm = QkNorm::none;
   bool nope = false;
   bool fused = false;
   bool gemma = false;
+  bool granite = false;       // scales of embedding, scores, results and logits
+  bool granite4 = false;      // a Granite whose layers might be of other kinds
+  bool post_only = false;     // results are normalised, and nothing else
+  bool full_is_nope = false;  // with a window: layers without it do not rotate
+  bool plain_local = false;   // with a window: scaling is for layers without it
+  RopeLayout layout = RopeLayout::half_split;
+  const char* bias = nullptr;   // the member that says whether there are biases everywhere
+  bool attention_bias = false;  // where the file does not say
+  bool out_bias_apart = false;  // attention_out_bias says whether the output has one
 };
 constexpr HfFamily kHfFamilies[] = {
     {.model_type = "llama"},
@@ -47,7 +56,7 @@ constexpr HfFamily kHfFamilies[] = {
      .windows = Windows::from_max_layer,
      .window = 4096,
      .window_asked = true,
-     .qk_norm = true},
+     .qk_norm = QkNorm::heads},
     {.model_type = "smollm3",
      .tied = true,
      .theta = 2000000,
@@ -69,7 +78,7 @@ constexpr HfFamily kHfFamilies[] = {
      .windows = Windows::alternate,
      .window = 4096,
      .pattern = 6,
-     .qk_norm = true,
+     .qk_norm = QkNorm::heads,
      .gemma = true},
 };
 
@@ -97,11 +106,16 @@ class HfConfigReader {
 
   Status read_shape();
   Status read_tensors();
+  Status read_biases();
   Status read_ropes();
+  Result<bool> read_alpha(const std::optional<JsonView>& params, double& theta) const;
+  Status read_growth(const std::optional<JsonView>& params);
   Status read_layers();
   Result<std::vector<bool>> rotating() const;
   Result<std::vector<bool>> windowed(const std::vector<bool>& rotating) const;
   Status read_gemma();
+  Status read_granite();
+  Status read_granite4();
 
   const JsonView& root_;
   const HfFamily& family_;
@@ -125,13 +139,15 @@ Result<HfConfig> HfConfigReader::read() {
   BLEND_RETURN_IF_ERROR(read_ropes());
   BLEND_RETURN_IF_ERROR(read_layers());
   if (family_.gemma) BLEND_RETURN_IF_ERROR(read_gemma());
+  if (family_.granite) BLEND_RETURN_IF_ERROR(read_granite());
   return std::move(out_);
 }
 
 Status HfConfigReader::read_shape() {
   BLEND_ASSIGN(const int64_t layers, integer("num_hidden_layers", kMaxLayers));
   BLEND_ASSIGN(const int64_t width, integer("hidden_size", kMaxWidth));
-  BLEND_ASSIGN(const int64_t ff, integer("intermediate_size", kMaxWidth));
+  const char* const ff_name = family_.granite4 ? "shared_intermediate_size" : "intermediate_size";
+  BLEND_ASSIGN(const int64_t ff, integer(ff_name, kMaxWidth));
   BLEND_ASSIGN(const int64_t vocab, integer("vocab_size", kMaxVocab));
   BLEND_ASSIGN(const int64_t context, integer("max_position_embeddings", kMaxContext));
   BLEND_ASSIGN(const int64_t heads, integer("num_attention_heads", kMaxHeads));
@@ -167,13 +183,12 @@ Status HfConfigReader::read_shape() {
 Status HfConfigReader::read_tensors() {
   BLEND_ASSIGN(out_.tied, root_.boolean_or("tie_word_embeddings", family_.tied));
   out_.fused = family_.fused;
-  BLEND_ASSIGN(const bool attention_bias, root_.boolean_or("attention_bias", false));
-  BLEND_ASSIGN(const bool mlp_bias, root_.boolean_or("mlp_bias", false));
-  c_.qkv_bias = family_.qkv_bias || attention_bias;
-  c_.attn_out_bias = attention_bias && !family_.qkv_bias;
-  c_.ffn_bias = mlp_bias;
+  out_.shared_mlp = family_.granite4;
+  out_.layer_norms = family_.qk_norm == QkNorm::after_rope;
+  BLEND_RETURN_IF_ERROR(read_biases());
   c_.qk_norm = family_.qk_norm;
-  c_.post_norms = family_.gemma;
+  c_.post_norms = family_.gemma || family_.post_only;
+  c_.pre_norms = !family_.post_only;
   const char* const wanted = family_.gemma ? "gelu_pytorch_tanh" : "silu";
   const char* const member = family_.gemma ? "hidden_activation" : "hidden_act";
   BLEND_ASSIGN(const std::string activation, root_.string_or(member, wanted));
@@ -187,6 +202,63 @@ Status HfConfigReader::read_tensors() {
                       "quantization_config: quantized safetensors are not supported; libblend "
                       "reads F32, F16 and BF16 here, and quantized GGUF files");
   }
+  return Status::ok();
+}
+
+Status HfConfigReader::read_biases() {
+  const char* const of_attention = family_.bias != nullptr ? family_.bias : "attention_bias";
+  const char* const of_ffn = family_.bias != nullptr ? family_.bias : "mlp_bias";
+  BLEND_ASSIGN(const bool attention, root_.boolean_or(of_attention, family_.attention_bias));
+  BLEND_ASSIGN(c_.ffn_bias, root_.boolean_or(of_ffn, false));
+  c_.qkv_bias = family_.qkv_bias || attention;
+  c_.attn_out_bias = attention && !family_.qkv_bias;
+  if (family_.out_bias_apart) {
+    BLEND_ASSIGN(c_.attn_out_bias, root_.boolean_or("attention_out_bias", false));
+  }
+  return Status::ok();
+}
+
+// Hunyuan's base for long prompts: alpha makes it larger, once and for all.
+Result<bool> HfConfigReader::read_alpha(const std::optional<JsonView>& params,
+                                        double& theta) const {
+  if (family_.qk_norm != QkNorm::after_rope || !params) return false;
+  BLEND_ASSIGN(const std::string old_name, params->string_or("type", "default"));
+  BLEND_ASSIGN(const std::string type, params->string_or("rope_type", old_name.c_str()));
+  const std::optional<JsonView> alpha = params->get("alpha");
+  if (type != "dynamic" || !alpha) return false;
+  if (const std::optional<JsonView> base = params->get("rope_theta")) {
+    BLEND_ASSIGN(theta, base->number());
+  }
+  BLEND_ASSIGN(const double factor, alpha->number());
+  if (!(factor >= 1 && factor <= 1e6 && theta >= 1 && theta <= 1e9) || c_.head_dim < 16) {
+    return alpha->error(BLEND_E_FORMAT,
+                        "it must be 1 to 1000000, of a base up to 1e9 and heads of at least 16");
+  }
+  const double head = c_.head_dim;
+  theta *= std::pow(factor, head / (head - 2));
+  return true;
+}
+
+// Q grows with every further length of the context that the model was trained for before YaRN.
+Status HfConfigReader::read_growth(const std::optional<JsonView>& params) {
+  const bool ministral3 = family_.model_type == "ministral3";
+  if (ministral3 && !params) {
+    return make_error(BLEND_E_FORMAT, "rope_parameters is missing: its defaults are not known");
+  }
+  const std::optional<JsonView> beta = params ? params->get("llama_4_scaling_beta") : std::nullopt;
+  if (!beta) return Status::ok();
+  BLEND_ASSIGN(c_.rope.q_growth, beta->number());
+  if (c_.rope.q_growth == 0) return Status::ok();
+  if (!ministral3 || c_.rope.rotary_dim != c_.head_dim) {
+    return beta->error(BLEND_E_UNSUPPORTED,
+                       "libblend runs it in a ministral3 whose heads rotate as a whole");
+  }
+  if (c_.rope.q_growth < 0 || !std::isfinite(c_.rope.q_growth)) {
+    return beta->error(BLEND_E_FORMAT, "it must be a finite number above 0");
+  }
+  BLEND_ASSIGN(const JsonView original, params->need("original_max_position_embeddings"));
+  BLEND_ASSIGN(const int64_t rows, original.integer(1, kMaxContext));
+  c_.rope.q_growth_rows = static_cast<uint32_t>(rows);
   return Status::ok();
 }
 
@@ -204,13 +276,18 @@ Status HfConfigReader::read_ropes() {
     BLEND_ASSIGN(theta, beside->number());
     if (theta < 1) return beside->error(BLEND_E_FORMAT, "it must be at least 1");
   }
-  BLEND_ASSIGN(const HfRope main,
-               read_hf_rope(root_, params, theta, c_.head_dim, c_.context_length));
+  BLEND_ASSIGN(const bool grown, read_alpha(params, theta));
+  BLEND_ASSIGN(const HfRope main, read_hf_rope(root_, grown ? std::nullopt : params, theta,
+                                               c_.head_dim, c_.context_length));
   c_.rope = main.rope;
+  c_.rope.layout = family_.layout;
   c_.short_context = main.short_context;
   c_.long_rope = main.long_rope;
-  if (family_.model_type != "gemma3_text") return Status::ok();
-  double local_theta = 10000;
+  c_.long_rope.layout = family_.layout;
+  BLEND_RETURN_IF_ERROR(read_growth(params));
+  const bool gemma3 = family_.model_type == "gemma3_text";
+  if (!gemma3 && !family_.plain_local) return Status::ok();
+  double local_theta = gemma3 ? 10000 : c_.rope.theta;
   if (const std::optional<JsonView> beside = root_.get("rope_local_base_freq")) {
     BLEND_ASSIGN(local_theta, beside->number());
     if (local_theta < 1) return beside->error(BLEND_E_FORMAT, "it must be at least 1");
@@ -255,7 +332,8 @@ Result<std::vector<bool>> HfConfigReader::rotating() const {
 
 Result<std::vector<bool>> HfConfigReader::windowed(const std::vector<bool>& rotating) const {
   std::vector<bool> out(c_.n_layers, false);
-  if (const std::optional<JsonView> list = root_.get("layer_types")) {
+  const char* const name = root_.get("layer_types") ? "layer_types" : "layers_block_type";
+  if (const std::optional<JsonView> list = root_.get(name)) {
     BLEND_ASSIGN(const Json::Array* const entries, list->array());
     if (entries->size() != out.size()) {
       return make_error(BLEND_E_FORMAT, "layer_types has %zu entries for %zu layers",
@@ -264,7 +342,8 @@ Result<std::vector<bool>> HfConfigReader::windowed(const std::vector<bool>& rota
     for (size_t i = 0; i < out.size(); ++i) {
       BLEND_ASSIGN(const std::string type, list->element(i).string());
       out[i] = type == "sliding_attention";
-      if (!out[i] && type != "full_attention") {
+      const bool attention = type == "full_attention" || (family_.granite4 && type == "attention");
+      if (!out[i] && !attention) {
         return make_error(BLEND_E_UNSUPPORTED, "layer_types[%zu]: '%.40s' is not supported", i,
                           type.c_str());
       }
@@ -301,6 +380,7 @@ Status HfConfigReader::read_layers() {
   if (asked && !is_null("sliding_window")) {
     BLEND_ASSIGN(window, integer_or("sliding_window", family_.window, 0, kMaxContext));
   }
+  const bool has_window = window != 0;
   if (window >= c_.context_length) window = 0;  // hides nothing
   BLEND_ASSIGN(const std::vector<bool> rotates, rotating());
   BLEND_ASSIGN(const std::vector<bool> local, windowed(rotates));
@@ -309,7 +389,9 @@ Status HfConfigReader::read_layers() {
     LayerAttention& layer = c_.layers[i];
     if (local[i]) layer.window = static_cast<uint32_t>(window);
     if (local[i] && c_.local_rope.rotary_dim != 0) layer.rope = LayerAttention::Rope::local;
-    if (!rotates[i]) layer.rope = LayerAttention::Rope::none;
+    if (!rotates[i] || (family_.full_is_nope && has_window && !local[i])) {
+      layer.rope = LayerAttention::Rope::none;
+    }
   }
   // A model whose layers are all plain has no list.
   const auto plain = [](const LayerAttention& layer) { return layer == LayerAttention{}; };
@@ -332,6 +414,33 @@ Status HfConfigReader::read_gemma() {
   }
   if (!is_null("final_logit_softcapping")) {
     BLEND_ASSIGN(c_.logit_softcap, positive_or("final_logit_softcapping", second ? 30 : 0));
+  }
+  return Status::ok();
+}
+
+Status HfConfigReader::read_granite() {
+  BLEND_ASSIGN(c_.embedding_scale, positive_or("embedding_multiplier", 1));
+  BLEND_ASSIGN(c_.residual_scale, positive_or("residual_multiplier", 1));
+  BLEND_ASSIGN(c_.attn_scale, positive_or("attention_multiplier", 1));
+  BLEND_ASSIGN(const float logits, positive_or("logits_scaling", 1));
+  c_.logit_scale = 1 / logits;
+  return family_.granite4 ? read_granite4() : Status::ok();
+}
+
+// A Granite 4 that is dense: a feed-forward beside no experts, and attention in every layer.
+Status HfConfigReader::read_granite4() {
+  BLEND_ASSIGN(const int64_t experts, integer_or("num_local_experts", 8, 0, kMaxWidth));
+  if (experts != 0) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "num_local_experts is %lld: a mixture of experts is not supported",
+                      static_cast<long long>(experts));
+  }
+  if (!root_.get("layer_types") && !root_.get("layers_block_type")) {
+    return make_error(BLEND_E_UNSUPPORTED, "without layer_types no layer is of attention");
+  }
+  BLEND_ASSIGN(const std::string position, root_.string_or("position_embedding_type", "nope"));
+  if (position != "rope") {
+    c_.layers.assign(c_.n_layers, {.window = 0, .rope = LayerAttention::Rope::none});
   }
   return Status::ok();
 }

@@ -11,6 +11,9 @@ struct HfConfig {
   ModelConfig model;   // weight_dtype is the tensors', so it is left alone here
   bool tied = false;   // the output matrix is the embedding
   bool fused = false;  // Q, K and V are one matrix, and gate and up are (Phi-3)
+  // Names of tensors that differ from a Llama's.
+  bool shared_mlp = false;   // the feed-forward's, with gate and up as one matrix (Granite 4)
+  bool layer_norms = false;  // those of the norms of Q and K (Hunyuan)
 };
 
 // FORMAT names the member that makes no sense, UNSUPPORTED the unsupported feature. Members that

@@ -48,16 +48,27 @@ constexpr std::array<const char*, kTensorRoles> kHfNames = {
 
 constexpr const char* kOutput = kHfNames[static_cast<size_t>(TensorRole::output)];
 
-// The fused tensor of a role, in a model with such; null: it has one of its own.
-const char* fused_name(TensorRole role) {
+// The fused tensor of a role; null: it has one of its own.
+const char* fused_name(TensorRole role, const HfConfig& hf) {
   switch (fused_tensor_of(role)) {
     case FusedTensor::qkv:
-      return "self_attn.qkv_proj.weight";
+      return hf.fused ? "self_attn.qkv_proj.weight" : nullptr;
     case FusedTensor::gate_up:
-      return "mlp.gate_up_proj.weight";
+      if (hf.shared_mlp) return "shared_mlp.input_linear.weight";
+      return hf.fused ? "mlp.gate_up_proj.weight" : nullptr;
     default:
       return nullptr;
   }
+}
+
+const char* own_name(TensorRole role, const HfConfig& hf) {
+  if (role == TensorRole::ffn_norm && hf.model.post_norms) {
+    return "pre_feedforward_layernorm.weight";
+  }
+  if (role == TensorRole::ffn_down && hf.shared_mlp) return "shared_mlp.output_linear.weight";
+  if (role == TensorRole::attn_q_norm && hf.layer_norms) return "self_attn.query_layernorm.weight";
+  if (role == TensorRole::attn_k_norm && hf.layer_norms) return "self_attn.key_layernorm.weight";
+  return kHfNames[static_cast<size_t>(role)];
 }
 
 std::string tensor_name(const char* name, TensorRole role, uint32_t layer) {
@@ -129,14 +140,11 @@ Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
 }
 
 Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) const {
-  const ModelConfig& c = hf_.model;
-  if (const char* const fused = hf_.fused ? fused_name(role) : nullptr) {
+  if (const char* const fused = fused_name(role, hf_)) {
     BLEND_ASSIGN(TensorView whole, weights_.view(tensor_name(fused, role, layer)));
-    return part_of_fused(std::move(whole), role, c);
+    return part_of_fused(std::move(whole), role, hf_.model);
   }
-  const char* name = kHfNames[static_cast<size_t>(role)];
-  if (role == TensorRole::ffn_norm && c.post_norms) name = "pre_feedforward_layernorm.weight";
-  return weights_.view(tensor_name(name, role, layer));
+  return weights_.view(tensor_name(own_name(role, hf_), role, layer));
 }
 
 // A tensor that is not used here would change the result where it belongs (experts, adapters):

@@ -169,7 +169,14 @@ Result<TensorView> LlamaSource::find(const GgufReader& gguf, TensorRole role,
     case FusedTensor::none:
       break;
   }
-  if (whole.empty() || gguf.tensor(whole) == nullptr) return view(gguf, tensor_name(role, layer));
+  if (whole.empty() || gguf.tensor(whole) == nullptr) {
+    const std::string name = tensor_name(role, layer);
+    // Seed-OSS calls the feed-forward's norm by what it follows.
+    const bool by_place =
+        role == TensorRole::ffn_norm && !config_.post_norms && gguf.tensor(name) == nullptr;
+    const std::string place = tensor_name(TensorRole::attn_post_norm, layer);
+    return view(gguf, by_place && gguf.tensor(place) != nullptr ? place : name);
+  }
   BLEND_ASSIGN(TensorView fused, view(gguf, whole));
   return part_of_fused(std::move(fused), role, config_);
 }

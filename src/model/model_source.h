@@ -40,8 +40,8 @@ struct TensorView {
   const std::byte* row(int64_t i) const { return data + static_cast<size_t>(i) * row_bytes(); }
 };
 
-// Role of a tensor; `layer` is 0 for the first three. Roles after ffn_down exist where the
-// config says so; tensor_table.h has the shapes of all.
+// Role of a tensor; `layer` is 0 for the first three. Norms and the roles after ffn_down exist
+// where the config says so; tensor_table.h has the shapes of all.
 enum class TensorRole : uint8_t {
   embedding,       // [n_vocab, d_model]
   output_norm,     // [d_model]
@@ -59,8 +59,8 @@ enum class TensorRole : uint8_t {
   attn_k_bias,     // [n_kv_heads*head_dim]
   attn_v_bias,     // [n_kv_heads*head_dim]
   attn_out_bias,   // [d_model]
-  attn_q_norm,     // [head_dim]
-  attn_k_norm,     // [head_dim]
+  attn_q_norm,     // [head_dim], or [n_heads*head_dim]: QkNorm
+  attn_k_norm,     // [head_dim], or [n_kv_heads*head_dim]
   attn_post_norm,  // [d_model]
   ffn_gate_bias,   // [d_ff]
   ffn_up_bias,     // [d_ff]

@@ -16,19 +16,20 @@ bool has_tensor(TensorRole role, const ModelConfig& c) {
       return c.ffn_bias;
     case TensorRole::attn_q_norm:
     case TensorRole::attn_k_norm:
-      return c.qk_norm;
+      return c.qk_norm != QkNorm::none;
+    case TensorRole::attn_norm:
+    case TensorRole::ffn_norm:
+      return c.pre_norms;
     case TensorRole::attn_post_norm:
     case TensorRole::ffn_post_norm:
       return c.post_norms;
     case TensorRole::embedding:
     case TensorRole::output_norm:
     case TensorRole::output:
-    case TensorRole::attn_norm:
     case TensorRole::attn_q:
     case TensorRole::attn_k:
     case TensorRole::attn_v:
     case TensorRole::attn_out:
-    case TensorRole::ffn_norm:
     case TensorRole::ffn_gate:
     case TensorRole::ffn_up:
     case TensorRole::ffn_down:
@@ -61,8 +62,9 @@ std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& c) {
     case TensorRole::attn_v_bias:
       return {kv};
     case TensorRole::attn_q_norm:
+      return {c.qk_norm == QkNorm::whole ? q : head};
     case TensorRole::attn_k_norm:
-      return {head};
+      return {c.qk_norm == QkNorm::whole ? kv : head};
     case TensorRole::ffn_gate_bias:
     case TensorRole::ffn_up_bias:
       return {ff};

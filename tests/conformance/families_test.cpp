@@ -246,7 +246,8 @@ TEST_P(Families, IsWhatTransformersAndLlamaCppMakeOfIt) {
     EXPECT_LE(max_difference(logits(fusion), golden->transformers), 1e-3);
     EXPECT_EQ(golden->greedy.size(), 64u);
   }
-  if (known && GetParam().name != "mistral") {  // llama.cpp has no windows in a `llama`
+  // llama.cpp has no windows in a `llama`, and in an `exaone4` only with 64 layers.
+  if (known && GetParam().name != "mistral" && GetParam().name != "exaone4_hybrid") {
     const bool table = spec.architecture.starts_with("gemma");
     const double tolerance = !spec.blocks.empty() ? 0.3 : table ? 1e-2 : 1e-3;
     EXPECT_LE(max_difference(logits(fusion), golden->llama_cpp), tolerance);

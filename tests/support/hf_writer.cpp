@@ -44,6 +44,8 @@ class HfModelWriter {
   };
 
   bool is(const char* architecture) const { return spec_.architecture == architecture; }
+  // Granite 4's names.
+  bool shared_mlp() const { return spec_.model_type == "granitemoehybrid"; }
   bool gemma() const { return spec_.architecture.starts_with("gemma"); }
   std::string model_type() const;
   json rope() const;
@@ -59,7 +61,10 @@ class HfModelWriter {
 };
 
 std::string HfModelWriter::model_type() const {
+  if (!spec_.model_type.empty()) return spec_.model_type;
   if (is("llama") && spec_.window != 0) return "mistral";
+  if (is("mistral3")) return "ministral3";
+  if (is("hunyuan-dense")) return "hunyuan_v1_dense";
   return is("gemma3") ? "gemma3_text" : spec_.architecture;
 }
 
@@ -76,6 +81,11 @@ json HfModelWriter::rope() const {
     out["rope_type"] = "yarn";
     out["factor"] = spec_.yarn_factor;
     out["original_max_position_embeddings"] = spec_.context / 8;
+    if (is("mistral3")) {
+      out["mscale"] = 1;
+      out["mscale_all_dim"] = 0.5;
+      out["llama_4_scaling_beta"] = r.q_growth;
+    }
   } else if (!r.freq_factors.empty()) {
     // Those of a Llama 3.1 follow from no formula here; LongRoPE is what spells factors out.
     const bool two = config_.short_context != 0;
@@ -91,10 +101,23 @@ json HfModelWriter::rope() const {
 json HfModelWriter::config() const {
   const ModelConfig& c = config_;
   static const std::map<std::string, const char*> kClasses = {
-      {"llama", "LlamaForCausalLM"},     {"mistral", "MistralForCausalLM"},
-      {"qwen2", "Qwen2ForCausalLM"},     {"qwen3", "Qwen3ForCausalLM"},
-      {"smollm3", "SmolLM3ForCausalLM"}, {"phi3", "Phi3ForCausalLM"},
-      {"gemma2", "Gemma2ForCausalLM"},   {"gemma3_text", "Gemma3ForCausalLM"}};
+      {"llama", "LlamaForCausalLM"},
+      {"mistral", "MistralForCausalLM"},
+      {"qwen2", "Qwen2ForCausalLM"},
+      {"qwen3", "Qwen3ForCausalLM"},
+      {"smollm3", "SmolLM3ForCausalLM"},
+      {"phi3", "Phi3ForCausalLM"},
+      {"gemma2", "Gemma2ForCausalLM"},
+      {"gemma3_text", "Gemma3ForCausalLM"},
+      {"granite", "GraniteForCausalLM"},
+      {"granitemoehybrid", "GraniteMoeHybridForCausalLM"},
+      {"seed_oss", "SeedOssForCausalLM"},
+      {"ernie4_5", "Ernie4_5ForCausalLM"},
+      {"exaone4", "Exaone4ForCausalLM"},
+      {"olmo2", "Olmo2ForCausalLM"},
+      {"olmo3", "Olmo3ForCausalLM"},
+      {"ministral3", "Ministral3ForCausalLM"},
+      {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"}};
   json out = {{"architectures", {kClasses.at(model_type())}},
               {"model_type", model_type()},
               {"hidden_size", c.d_model},
@@ -116,12 +139,13 @@ json HfModelWriter::config() const {
                               : c.weight_dtype == DType::f16     ? "float16"
                               : c.weight_dtype == DType::bf16    ? "bfloat16"
                                                                  : "float32"}};
+  if (is("seed_oss")) out["attention_bias"] = true;
   if (is("llama")) {
     out["attention_bias"] = c.attn_out_bias;
     out["mlp_bias"] = c.ffn_bias;
   }
   if (spec_.window != 0) out["sliding_window"] = spec_.window;
-  if (spec_.window == 0 && is("phi3")) out["sliding_window"] = nullptr;
+  if (spec_.window == 0 && (is("phi3") || is("exaone4"))) out["sliding_window"] = nullptr;
   if (is("phi3") && c.short_context != 0) {
     out["original_max_position_embeddings"] = c.short_context;
   }
@@ -129,7 +153,7 @@ json HfModelWriter::config() const {
     out["use_sliding_window"] = spec_.window != 0;
     if (spec_.window == 0) out["sliding_window"] = nullptr;
   }
-  if (is("qwen2") || is("qwen3") || is("smollm3") || gemma()) {
+  if (is("qwen2") || is("qwen3") || is("smollm3") || is("exaone4") || is("olmo2") || gemma()) {
     json& types = out["layer_types"] = json::array();
     for (uint32_t i = 0; i < c.n_layers; ++i) {
       const bool local =
@@ -151,7 +175,20 @@ json HfModelWriter::config() const {
     out["attn_logit_softcapping"] = cap(c.attn_softcap);
     out["final_logit_softcapping"] = cap(c.logit_softcap);
   }
-  if (is("gemma3")) {
+  if (is("granite")) {
+    out["embedding_multiplier"] = c.embedding_scale;
+    out["residual_multiplier"] = c.residual_scale;
+    out["attention_multiplier"] = c.attn_scale;
+    out["logits_scaling"] = 1 / c.logit_scale;
+  }
+  if (shared_mlp()) {
+    out["shared_intermediate_size"] = c.d_ff;
+    out["num_local_experts"] = 0;
+    out["position_embedding_type"] = "rope";
+    out["layer_types"] = std::vector<std::string>(c.n_layers, "attention");
+    out["mamba_n_heads"] = 2;  // unused, but it must divide the width
+  }
+  if (is("gemma3") || model_type() == "olmo3") {
     out["rope_parameters"] = {
         {"full_attention", rope()},
         {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", c.local_rope.theta}}}};
@@ -166,18 +203,19 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
   if (&source_.tensor(R::output, 0) != &source_.tensor(R::embedding, 0)) {
     out.push_back({"lm_head.weight", {{R::output}}});
   }
+  const bool late = config_.qk_norm == QkNorm::after_rope;
   std::vector<std::pair<std::string, std::vector<R>>> names = {
       {"input_layernorm.weight", {R::attn_norm}},
       {"self_attn.o_proj.weight", {R::attn_out}},
-      {"mlp.down_proj.weight", {R::ffn_down}},
+      {shared_mlp() ? "shared_mlp.output_linear.weight" : "mlp.down_proj.weight", {R::ffn_down}},
       {gemma() ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
        {R::ffn_norm}},
       {"self_attn.q_proj.bias", {R::attn_q_bias}},
       {"self_attn.k_proj.bias", {R::attn_k_bias}},
       {"self_attn.v_proj.bias", {R::attn_v_bias}},
       {"self_attn.o_proj.bias", {R::attn_out_bias}},
-      {"self_attn.q_norm.weight", {R::attn_q_norm}},
-      {"self_attn.k_norm.weight", {R::attn_k_norm}},
+      {late ? "self_attn.query_layernorm.weight" : "self_attn.q_norm.weight", {R::attn_q_norm}},
+      {late ? "self_attn.key_layernorm.weight" : "self_attn.k_norm.weight", {R::attn_k_norm}},
       {"post_attention_layernorm.weight", {R::attn_post_norm}},
       {"mlp.gate_proj.bias", {R::ffn_gate_bias}},
       {"mlp.up_proj.bias", {R::ffn_up_bias}},
@@ -190,6 +228,10 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
     names.push_back({"self_attn.q_proj.weight", {R::attn_q}});
     names.push_back({"self_attn.k_proj.weight", {R::attn_k}});
     names.push_back({"self_attn.v_proj.weight", {R::attn_v}});
+  }
+  if (shared_mlp()) {
+    names.push_back({"shared_mlp.input_linear.weight", {R::ffn_gate, R::ffn_up}});
+  } else if (!is("phi3")) {
     names.push_back({"mlp.gate_proj.weight", {R::ffn_gate}});
     names.push_back({"mlp.up_proj.weight", {R::ffn_up}});
   }
@@ -218,16 +260,18 @@ std::string HfModelWriter::bytes_of(const Part& part) const {
   using R = TensorRole;
   const bool q = part.role == R::attn_q || part.role == R::attn_q_bias;
   const bool k = part.role == R::attn_k || part.role == R::attn_k_bias;
-  if ((q || k) && config_.rope.layout == RopeLayout::interleaved) {
+  // A directory has the halves of a head as pairs; Ernie's has neighbours in both formats.
+  const bool turned = config_.rope.layout == RopeLayout::interleaved && !is("ernie4_5");
+  if ((q || k) && turned) {
     const int64_t rows = t.shape[0], head = config_.head_dim;
     const size_t row_bytes = bytes.size() / static_cast<size_t>(rows);
-    std::string turned;
-    turned.reserve(bytes.size());
+    std::string moved;
+    moved.reserve(bytes.size());
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t from = row / head * head + neighbour_row(row % head, config_.rope.rotary_dim);
-      turned.append(bytes, static_cast<size_t>(from) * row_bytes, row_bytes);
+      moved.append(bytes, static_cast<size_t>(from) * row_bytes, row_bytes);
     }
-    bytes = std::move(turned);
+    bytes = std::move(moved);
   }
   const bool norm = part.role == R::attn_norm || part.role == R::ffn_norm ||
                     part.role == R::output_norm || part.role == R::attn_post_norm ||

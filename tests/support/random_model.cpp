@@ -1,7 +1,9 @@
 #include "support/random_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <initializer_list>
 #include <set>
 #include <stdexcept>
 
@@ -129,7 +131,12 @@ GgufWriter random_model(const RandomModelSpec& spec) {
   GgufWriter w;
   const std::string arch = spec.architecture + ".";
   const bool gemma = spec.architecture.starts_with("gemma");
-  const bool qk_norm = spec.architecture == "qwen3" || spec.architecture == "gemma3";
+  const auto is = [&](std::initializer_list<const char*> names) {
+    return std::find(names.begin(), names.end(), spec.architecture) != names.end();
+  };
+  const bool whole_norm = is({"olmo2"});
+  const bool qk_norm = whole_norm || is({"qwen3", "gemma3", "exaone4", "hunyuan-dense"});
+  const bool post_only = is({"exaone4", "olmo2"});
   const bool fused = spec.architecture == "phi3";
   const bool tied = spec.tied || gemma;
   w.string("general.architecture", spec.architecture).string("general.name", "random");
@@ -159,6 +166,15 @@ GgufWriter random_model(const RandomModelSpec& spec) {
   if (spec.architecture == "gemma2") {
     // Far below what Gemma has, so that they bend something.
     w.f32(arch + "attn_logit_softcapping", 5).f32(arch + "final_logit_softcapping", 6);
+  }
+
+  if (is({"granite"})) {
+    w.f32(arch + "embedding_scale", 4).f32(arch + "residual_scale", 0.7f);
+    w.f32(arch + "attention.scale", 0.35f).f32(arch + "logit_scale", 1.6f);
+  }
+  if (is({"mistral3"})) {
+    w.f32(arch + "rope.scaling.yarn_log_multiplier", 0.5f);
+    w.f32(arch + "attention.temperature_scale", 0.4f);
   }
 
   const RandomVocab vocab = random_vocab(spec.n_vocab);
@@ -220,7 +236,7 @@ GgufWriter random_model(const RandomModelSpec& spec) {
   }
   for (uint32_t l = 0; l < spec.n_layers; ++l) {
     const std::string blk = "blk." + std::to_string(l) + ".";
-    add(blk + "attn_norm.weight", DType::f32, {d}, 1, 0.1);
+    if (!post_only) add(blk + "attn_norm.weight", DType::f32, {d}, 1, 0.1);
     if (fused) {
       matrix(blk + "attn_qkv.weight", d, q_dim + 2 * kv_dim, 1.4);
     } else {
@@ -229,7 +245,7 @@ GgufWriter random_model(const RandomModelSpec& spec) {
       matrix(blk + "attn_v.weight", d, kv_dim, 1.5);
     }
     matrix(blk + "attn_output.weight", q_dim, d, 1);
-    if (spec.biases || spec.architecture == "qwen2") {
+    if (spec.biases || is({"qwen2", "seed_oss"})) {
       add(blk + "attn_q.bias", DType::f32, {q_dim}, 0, 0.5);
       add(blk + "attn_k.bias", DType::f32, {kv_dim}, 0, 0.5);
       add(blk + "attn_v.bias", DType::f32, {kv_dim}, 0, 0.5);
@@ -241,14 +257,17 @@ GgufWriter random_model(const RandomModelSpec& spec) {
       add(blk + "ffn_down.bias", DType::f32, {d}, 0, 0.2);
     }
     if (qk_norm) {
-      add(blk + "attn_q_norm.weight", DType::f32, {spec.head_dim}, 1.4, 0.2);
-      add(blk + "attn_k_norm.weight", DType::f32, {spec.head_dim}, 1.4, 0.2);
+      const uint64_t head = spec.head_dim;
+      add(blk + "attn_q_norm.weight", DType::f32, {whole_norm ? q_dim : head}, 1.4, 0.2);
+      add(blk + "attn_k_norm.weight", DType::f32, {whole_norm ? kv_dim : head}, 1.4, 0.2);
     }
-    if (gemma) {
+    if (gemma || post_only) {
       add(blk + "post_attention_norm.weight", DType::f32, {d}, 1, 0.1);
       add(blk + "post_ffw_norm.weight", DType::f32, {d}, 1, 0.1);
     }
-    add(blk + "ffn_norm.weight", DType::f32, {d}, 1, 0.1);
+    const char* const ffn_norm =
+        is({"seed_oss"}) ? "post_attention_norm.weight" : "ffn_norm.weight";
+    if (!post_only) add(blk + ffn_norm, DType::f32, {d}, 1, 0.1);
     if (!fused) matrix(blk + "ffn_gate.weight", d, spec.d_ff, 1);
     matrix(blk + "ffn_up.weight", d, fused ? 2 * uint64_t{spec.d_ff} : spec.d_ff, 1);
     matrix(blk + "ffn_down.weight", spec.d_ff, d, 1);

@@ -17,9 +17,10 @@
 namespace blend::test {
 
 struct RandomModelSpec {
-  // "llama", "qwen2", "qwen3", "smollm3", "phi3", "gemma2" or "gemma3": names and tensors of such a
-  // GGUF.
+  // A family's `general.architecture`: names and tensors of such a GGUF.
   std::string architecture = "llama";
+  // Where a directory of the same model has more than one: its `model_type`; "": the usual one.
+  std::string model_type = {};
   uint32_t n_layers = 4;
   uint32_t d_model = 64;
   uint32_t n_heads = 8;

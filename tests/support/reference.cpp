@@ -66,12 +66,13 @@ ReferenceModel::ReferenceModel(const std::string& path) {
   output_ = get(TensorRole::output, 0);
   using R = TensorRole;
   for (uint32_t l = 0; l < config_.n_layers; ++l) {
-    Layer w{norm_of(R::attn_norm, l),
+    const bool pre = config_.pre_norms;
+    Layer w{pre ? norm_of(R::attn_norm, l) : Matrix(),
             get(R::attn_q, l),
             get(R::attn_k, l),
             get(R::attn_v, l),
             get(R::attn_out, l),
-            norm_of(R::ffn_norm, l),
+            pre ? norm_of(R::ffn_norm, l) : Matrix(),
             get(R::ffn_gate, l),
             get(R::ffn_up, l),
             get(R::ffn_down, l),
@@ -97,7 +98,7 @@ ReferenceModel::ReferenceModel(const std::string& path) {
       w.up_bias = get(R::ffn_up_bias, l);
       w.down_bias = get(R::ffn_down_bias, l);
     }
-    if (config_.qk_norm) {
+    if (config_.qk_norm != QkNorm::none) {
       w.q_norm = norm_of(R::attn_q_norm, l);
       w.k_norm = norm_of(R::attn_k_norm, l);
     }
@@ -117,6 +118,7 @@ std::vector<double> ReferenceModel::embed(int32_t token) const {
 }
 
 std::vector<double> ReferenceModel::norm(const std::vector<double>& x, const Matrix& weight) const {
+  if (weight.empty()) return x;
   double sum = 0;
   for (const double e : x) sum += e * e;
   const double scale =
@@ -153,6 +155,10 @@ std::vector<double> ReferenceModel::rotate_rows(uint32_t layer,
   for (size_t row = 0; row < k.size() / kv_dim(); ++row) {
     rotate(layer, &out[row * kv_dim()], config_.n_kv_heads, row);
   }
+  if (config_.qk_norm == QkNorm::after_rope) {
+    const Matrix& weight = layers_[layer].k_norm;
+    for (size_t i = 0; i < out.size(); ++i) out[i] *= weight[i % weight.size()];
+  }
   return out;
 }
 
@@ -161,20 +167,33 @@ std::vector<double> ReferenceModel::project(const Matrix& w, const Matrix& bias,
                                             const std::vector<double>& x) const {
   std::vector<double> y = multiply(w, x);
   for (size_t i = 0; i < bias.size(); ++i) y[i] += bias[i];
-  if (head_norm.empty()) return y;
-  const auto dim = static_cast<int64_t>(config_.head_dim);
+  if (!head_norm.empty()) norm_heads(y, head_norm);
+  return y;
+}
+
+void ReferenceModel::norm_heads(std::vector<double>& y, const Matrix& head_norm) const {
+  const auto dim = static_cast<int64_t>(head_norm.size());
   for (auto head = y.begin(); head != y.end(); head += dim) {
     const std::vector<double> normed = norm({head, head + dim}, head_norm);
     std::copy(normed.begin(), normed.end(), head);
   }
-  return y;
+}
+
+double ReferenceModel::growth(uint32_t layer, size_t pos) const {
+  const RopeParams& rope = config_.rope;
+  if (rope.q_growth == 0 || config_.attention(layer).rope != LayerAttention::Rope::main) return 1;
+  const double turns = std::floor(static_cast<double>(pos) / rope.q_growth_rows);
+  return 1 + rope.q_growth * std::log(1 + turns);
 }
 
 void ReferenceModel::project_kv(uint32_t layer, const std::vector<double>& x,
                                 std::vector<double>& k, std::vector<double>& v) const {
   const Layer& w = layers_[layer];
   const std::vector<double> normed = norm(x, w.attn_norm);
-  const std::vector<double> row_k = project(w.k, w.k_bias, w.k_norm, normed);
+  // Where K is normalised after RoPE, its weights come with the rotation.
+  const bool late = config_.qk_norm == QkNorm::after_rope;
+  const std::vector<double> row_k =
+      project(w.k, w.k_bias, late ? Matrix(w.k_norm.size(), 1.0) : w.k_norm, normed);
   const std::vector<double> row_v = project(w.v, w.v_bias, {}, normed);
   k.insert(k.end(), row_k.begin(), row_k.end());
   v.insert(v.end(), row_v.begin(), row_v.end());
@@ -183,8 +202,11 @@ void ReferenceModel::project_kv(uint32_t layer, const std::vector<double>& x,
 std::vector<double> ReferenceModel::query(uint32_t layer, size_t pos,
                                           const std::vector<double>& x) const {
   const Layer& w = layers_[layer];
-  std::vector<double> q = project(w.q, w.q_bias, w.q_norm, norm(x, w.attn_norm));
+  const bool late = config_.qk_norm == QkNorm::after_rope;
+  std::vector<double> q = project(w.q, w.q_bias, late ? Matrix() : w.q_norm, norm(x, w.attn_norm));
   rotate(layer, q.data(), config_.n_heads, pos);
+  if (late) norm_heads(q, w.q_norm);
+  for (double& e : q) e *= growth(layer, pos);
   return q;
 }
 
@@ -218,7 +240,7 @@ std::vector<double> ReferenceModel::probabilities(uint32_t layer, size_t pos, si
 
 void ReferenceModel::add(std::vector<double>& x, std::vector<double> y, const Matrix& post) const {
   if (!post.empty()) y = norm(y, post);
-  for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  for (size_t i = 0; i < x.size(); ++i) x[i] += static_cast<double>(config_.residual_scale) * y[i];
 }
 
 void ReferenceModel::attend_and_feed(uint32_t layer, size_t pos,
@@ -321,6 +343,7 @@ ReferenceModel::Impact ReferenceModel::context_impact(const std::vector<int32_t>
 
 std::vector<double> ReferenceModel::logits(const std::vector<double>& x) const {
   std::vector<double> out = multiply(output_, norm(x, output_norm_));
+  for (double& l : out) l *= static_cast<double>(config_.logit_scale);
   const auto cap = static_cast<double>(config_.logit_softcap);
   if (cap != 0) {
     for (double& l : out) l = cap * std::tanh(l / cap);

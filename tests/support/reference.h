@@ -82,7 +82,12 @@ class ReferenceModel {
     Matrix q_norm, k_norm, attn_post_norm, ffn_post_norm;
   };
 
+  // x itself where there is no such norm.
   std::vector<double> norm(const std::vector<double>& x, const Matrix& weight) const;
+  // Each part of y that is as long as the weight.
+  void norm_heads(std::vector<double>& y, const Matrix& weight) const;
+  // What Q of a position is multiplied by besides (RopeParams::q_growth).
+  double growth(uint32_t layer, size_t pos) const;
   // W x + bias, each head normed where `norm` is not empty.
   std::vector<double> project(const Matrix& w, const Matrix& bias, const Matrix& norm,
                               const std::vector<double>& x) const;

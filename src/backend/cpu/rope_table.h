@@ -39,10 +39,11 @@ class CpuRopeTable final : public RopeTable {
     pool.parallel_for(n_positions, 256, [&](size_t begin, size_t end, uint32_t) {
       for (size_t p = begin; p < end; ++p) {
         float* row = table + p * 2 * half;
+        const double factor = params.attention_factor * q_growth(params, p);
         for (size_t i = 0; i < half; ++i) {
           const double angle = static_cast<double>(p) * frequency[i];
-          row[i] = static_cast<float>(std::cos(angle) * params.attention_factor);
-          row[half + i] = static_cast<float>(std::sin(angle) * params.attention_factor);
+          row[i] = static_cast<float>(std::cos(angle) * factor);
+          row[half + i] = static_cast<float>(std::sin(angle) * factor);
         }
       }
     });

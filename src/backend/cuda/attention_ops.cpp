@@ -34,8 +34,9 @@ Result<std::shared_ptr<RopeTable>> CudaBackend::make_rope(const RopeParams& para
                core_.device().allocate(size_t{n_positions} * 2 * n_pairs * sizeof(float)));
   if (n_pairs != 0) {
     BLEND_ASSIGN(const Memory f, core_.stager().upload(frequency.data(), frequency.size()));
-    k::make_rope_table(f.as<double>(), n_pairs, n_positions,
-                       static_cast<float>(params.attention_factor), table.as<float>(),
+    const k::RopeFactor factor{static_cast<float>(params.attention_factor), params.q_growth,
+                               params.q_growth_rows};
+    k::make_rope_table(f.as<double>(), n_pairs, n_positions, factor, table.as<float>(),
                        core_.stream());
     BLEND_RETURN_IF_ERROR(check_launch("make_rope"));
   }

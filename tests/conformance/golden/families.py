@@ -63,10 +63,17 @@ def rope_parameters(g):
     if kind == "yarn":
         out |= {"rope_type": "yarn", "factor": g("rope.scaling.factor"),
                 "original_max_position_embeddings": g("rope.scaling.original_context_length")}
+    if g.architecture == "mistral3":
+        out |= {"mscale": 1.0, "mscale_all_dim": g("rope.scaling.yarn_log_multiplier"),
+                "llama_4_scaling_beta": g("attention.temperature_scale")}
     return out
 
 
-def config_of(g):
+def windows_but(every, n_layers):
+    return ["full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(n_layers)]
+
+
+def config_of(g, family):
     import transformers as t
     n_layers, window = g("block_count"), g("attention.sliding_window")
     common = dict(
@@ -93,6 +100,34 @@ def config_of(g):
         case "smollm3":
             return t.SmolLM3Config(**common, pad_token_id=0,
                                    no_rope_layers=[int((i + 1) % 4 != 0) for i in range(n_layers)])
+        case "granite":
+            scales = dict(embedding_multiplier=g("embedding_scale"), residual_multiplier=g("residual_scale"),
+                          attention_multiplier=g("attention.scale"), logits_scaling=g("logit_scale"))
+            if family == "granite4":
+                return t.GraniteMoeHybridConfig(**common, **scales, num_local_experts=0, mamba_n_heads=2,
+                                                shared_intermediate_size=g("feed_forward_length"),
+                                                layer_types=["full_attention"] * n_layers,
+                                                position_embedding_type="rope")
+            return t.GraniteConfig(**common, **scales)
+        case "seed_oss":
+            return t.SeedOssConfig(**common)
+        case "ernie4_5":
+            return t.Ernie4_5Config(**common)
+        case "exaone4":
+            return t.Exaone4Config(**common, sliding_window=window,
+                                   layer_types=windows_but(4, n_layers) if window else ["full_attention"] * n_layers)
+        case "olmo2" if window:
+            full = common.pop("rope_parameters")
+            local = {"rope_type": "default", "rope_theta": full["rope_theta"]}
+            return t.Olmo3Config(**common, pad_token_id=0, sliding_window=window,
+                                 layer_types=windows_but(4, n_layers),
+                                 rope_parameters={"full_attention": full, "sliding_attention": local})
+        case "olmo2":
+            return t.Olmo2Config(**common, pad_token_id=0)
+        case "mistral3":
+            return t.Ministral3Config(**common, pad_token_id=0)
+        case "hunyuan-dense":
+            return t.HunYuanDenseV1Config(**common)
         case "gemma2":
             return t.Gemma2Config(**common, sliding_window=window,
                                   query_pre_attn_scalar=g("attention.key_length"),
@@ -116,15 +151,27 @@ NAMES = {
     "ffn_norm": "post_attention_layernorm",
 }
 PHI3_NAMES = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
+HUNYUAN_NAMES = {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"}
+# Where results are normalised and nothing else is, and where the norm after attention is the next one's.
+POST_NAMES = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+GRANITE4_NAMES = {"ffn_down": "shared_mlp.output_linear"}
 GEMMA_NAMES = {"post_attention_norm": "post_attention_layernorm",
                "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
 
 
-def state_of(g):
+def state_of(g, family):
+    import numpy as np
     import torch
     gemma = g.architecture.startswith("gemma")
-    names = NAMES | (GEMMA_NAMES if gemma else PHI3_NAMES if g.architecture == "phi3" else {})
+    own = {"phi3": PHI3_NAMES, "hunyuan-dense": HUNYUAN_NAMES, "exaone4": POST_NAMES, "olmo2": POST_NAMES,
+           "seed_oss": POST_NAMES}
+    names = NAMES | (GEMMA_NAMES if gemma else own.get(g.architecture, {}))
     state = {}
+    if family == "granite4":
+        names |= GRANITE4_NAMES
+        for layer in range(g("block_count")):
+            both = [g.tensors.pop(f"blk.{layer}.ffn_{part}.weight") for part in ("gate", "up")]
+            state[f"model.layers.{layer}.shared_mlp.input_linear.weight"] = torch.tensor(np.concatenate(both))
     for name, w in g.tensors.items():
         if name.startswith("rope_"):
             continue
@@ -139,7 +186,7 @@ def state_of(g):
             to = "lm_head.weight"
         else:
             _, layer, role = stem.split(".")
-            if g.architecture in ("llama", "smollm3") and role in ("attn_q", "attn_k"):
+            if g.architecture in ("llama", "smollm3", "granite", "mistral3") and role in ("attn_q", "attn_k"):
                 heads = g("attention.head_count" + ("_kv" if role == "attn_k" else ""))
                 w = halves(w, heads)
             to = f"model.layers.{layer}.{names[role]}.{kind}"
@@ -147,12 +194,12 @@ def state_of(g):
     return state
 
 
-def transformers_model(g):
+def transformers_model(g, family):
     import torch
     import transformers
-    config = config_of(g)
+    config = config_of(g, family)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-    state = state_of(g)
+    state = state_of(g, family)
     if config.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     missing, unexpected = model.load_state_dict(state, strict=False)
@@ -194,8 +241,9 @@ def rotates_in_part(g):
 
 
 def llama_cpp_logits(path, g, prompt):
-    """Empty where llama.cpp does not do what the file says: it has no windows in a `llama`."""
-    if g.architecture == "llama" and g("attention.sliding_window") or rotates_in_part(g):
+    """Empty where llama.cpp does not do what the file says: it has no windows in a `llama`, and in an
+    `exaone4` only with 64 layers."""
+    if g.architecture in ("llama", "exaone4") and g("attention.sliding_window") or rotates_in_part(g):
         return []
     import llama_cpp
     import numpy as np
@@ -228,7 +276,7 @@ def numbers_of(tool, family):
         if rotates_in_part(g):
             seed, prompt, logits, greedy = 0, tokens_of(n_vocab, 0), [], []
         else:
-            model = transformers_model(g)
+            model = transformers_model(g, family)
             for seed in range(100):
                 found = transformers_numbers(model, n_vocab, seed)
                 if found is not None:

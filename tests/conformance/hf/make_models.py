@@ -34,6 +34,7 @@ SHAPE = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64)
+GRANITE = dict(embedding_multiplier=6.0, residual_multiplier=0.6, attention_multiplier=0.5, logits_scaling=1.5)
 GEMMA = dict(query_pre_attn_scalar=12, sliding_window=9, head_dim=16)
 
 # model: (config class, what it adds to the shape, weights' type, bytes a shard or None)
@@ -59,6 +60,25 @@ MODELS = {
     "gemma3": ("Gemma3TextConfig", dict(GEMMA, num_hidden_layers=7, rope_parameters={
         "full_attention": dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
         "sliding_attention": dict(rope_type="default", rope_theta=10000.0)}), "bfloat16", None),
+    "granite": ("GraniteConfig", dict(GRANITE, attention_bias=True), "bfloat16", None),
+    "granite4": ("GraniteMoeHybridConfig", dict(GRANITE, num_local_experts=0, shared_intermediate_size=40, mamba_n_heads=2,
+                                                layer_types=["full_attention"] * 3, position_embedding_type="rope"), "bfloat16", None),
+    "granite4-nope": ("GraniteMoeHybridConfig", dict(GRANITE, num_local_experts=0, shared_intermediate_size=40, mamba_n_heads=2,
+                                                     layer_types=["full_attention"] * 3), "bfloat16", None),
+    "seed_oss": ("SeedOssConfig", dict(head_dim=12, mlp_bias=True), "bfloat16", None),
+    "ernie4_5": ("Ernie4_5Config", dict(head_dim=12, use_bias=True), "bfloat16", None),
+    "exaone4": ("Exaone4Config", dict(sliding_window=None, tie_word_embeddings=True, layer_types=["full_attention"] * 3,
+                                      rope_parameters=dict(LLAMA3, rope_theta=1000000.0)), "bfloat16", None),
+    "exaone4-hybrid": ("Exaone4Config", dict(sliding_window=7, num_hidden_layers=5, head_dim=12), "bfloat16", None),
+    "olmo2": ("Olmo2Config", dict(rope_parameters=dict(rope_type="default", rope_theta=50000.0)), "bfloat16", None),
+    "olmo3": ("Olmo3Config", dict(sliding_window=7, num_hidden_layers=5, rope_parameters={
+        "full_attention": dict(YARN, rope_theta=50000.0, attention_factor=1.3),
+        "sliding_attention": dict(rope_type="default", rope_theta=50000.0)}), "bfloat16", None),
+    "ministral3": ("Ministral3Config", dict(head_dim=12, tie_word_embeddings=True, rope_parameters=dict(
+        YARN, rope_theta=10000.0, original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=0.5, llama_4_scaling_beta=0.5)),
+        "bfloat16", None),
+    "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, tie_word_embeddings=True, rope_parameters=dict(
+        rope_type="dynamic", alpha=50.0, factor=1.0, rope_theta=10000.0)), "bfloat16", None),
 }
 
 

@@ -6,7 +6,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <set>
+#include <string>
 
 #include "model/fingerprint.h"
 #include "model/rope_scaling.h"
@@ -370,12 +373,12 @@ TEST(LlamaSource, Families) {
 
   s.architecture = "qwen2";
   ModelConfig c = config_of(s);
-  EXPECT_TRUE(c.qkv_bias && !c.attn_out_bias && !c.ffn_bias && !c.qk_norm);
+  EXPECT_TRUE(c.qkv_bias && !c.attn_out_bias && !c.ffn_bias && c.qk_norm == QkNorm::none);
   EXPECT_EQ(c.rope.layout, RopeLayout::half_split);
 
   s.architecture = "qwen3";
   c = config_of(s);
-  EXPECT_TRUE(c.qk_norm && !c.qkv_bias && !c.post_norms);
+  EXPECT_TRUE(c.qk_norm == QkNorm::heads && !c.qkv_bias && !c.post_norms);
 
   s.architecture = "smollm3";
   s.window = 0;
@@ -388,7 +391,7 @@ TEST(LlamaSource, Families) {
   s.architecture = "gemma2";
   s.window = 40;
   c = config_of(s);
-  EXPECT_TRUE(c.post_norms && !c.qk_norm && c.activation == Activation::gelu_tanh);
+  EXPECT_TRUE(c.post_norms && c.qk_norm == QkNorm::none && c.activation == Activation::gelu_tanh);
   EXPECT_EQ(c.embedding_scale, 4.0f);  // sqrt(16)
   EXPECT_EQ(c.norm_offset, 0.0f) << "the file has it in the weights";
   EXPECT_EQ(c.attn_softcap, 5.0f);
@@ -419,7 +422,7 @@ TEST(LlamaSource, Families) {
   s.rope_theta = 1e6;
   s.linear_scale = 8;
   c = config_of(s);
-  EXPECT_TRUE(c.post_norms && c.qk_norm);
+  EXPECT_TRUE(c.post_norms && c.qk_norm == QkNorm::heads);
   EXPECT_EQ(c.rope.linear_scale, 8.0);
   EXPECT_EQ(c.local_rope.linear_scale, 1.0) << "the windowed layers are not scaled";
   EXPECT_EQ(c.local_rope.theta, 10000.0);
@@ -460,6 +463,29 @@ TEST(LlamaSource, Families) {
   RandomModelSpec plain = small();
   expect_error(random_model(plain).f32("llama.attn_logit_softcapping", 5), BLEND_E_UNSUPPORTED,
                "softcapping");
+}
+
+// Rows of models that compute otherwise are never each other's.
+TEST(LlamaSource, WhatFamiliesComputeIsInTheFingerprint) {
+  const auto hash = [](const std::function<void(ModelConfig&)>& change) {
+    ModelConfig c;
+    change(c);
+    Sha256Hasher hasher;
+    hash_config(c, hasher);
+    return to_hex(hasher.finish());
+  };
+  const std::set<std::string> all = {
+      hash([](ModelConfig&) {}),
+      hash([](ModelConfig& c) { c.residual_scale = 2; }),
+      hash([](ModelConfig& c) { c.logit_scale = 2; }),
+      hash([](ModelConfig& c) { c.pre_norms = false; }),
+      hash([](ModelConfig& c) { c.qk_norm = QkNorm::heads; }),
+      hash([](ModelConfig& c) { c.qk_norm = QkNorm::whole; }),
+      hash([](ModelConfig& c) { c.qk_norm = QkNorm::after_rope; }),
+      hash([](ModelConfig& c) { c.rope.q_growth = 2, c.rope.q_growth_rows = 3; }),
+      hash([](ModelConfig& c) { c.rope.q_growth = 2, c.rope.q_growth_rows = 4; }),
+  };
+  EXPECT_EQ(all.size(), 9u);
 }
 
 // Against transformers 5.23: the factors of Llama 3.2 1B (theta 5e5, 64 elements, factor 32) and of
