@@ -46,6 +46,7 @@ constexpr GgufFamily kGgufFamilies[] = {
      .attn_softcap = 50,
      .logit_softcap = 30},
     {.architecture = "gemma3", .qk_norm = QkNorm::heads, .global_every = 6, .gemma = true},
+    {.architecture = "granite", .layout = RopeLayout::interleaved, .granite = true},
 };
 
 // Granite's scales.

@@ -80,6 +80,8 @@ constexpr HfFamily kHfFamilies[] = {
      .pattern = 6,
      .qk_norm = QkNorm::heads,
      .gemma = true},
+    {.model_type = "granite", .granite = true},
+    {.model_type = "granitemoehybrid", .granite = true, .granite4 = true},
 };
 
 // Reads one file. Used by one call.

@@ -133,7 +133,8 @@ TEST_P(HfFamily, FusionAtRatioOneIsFullPrefill) {
 INSTANTIATE_TEST_SUITE_P(Families, HfFamily,
                          testing::Values("llama", "llama3-sharded", "llama-linear", "mistral",
                                          "qwen2", "qwen2-yarn", "qwen3", "smollm3", "phi3",
-                                         "phi3-longrope", "gemma2", "gemma3"),
+                                         "phi3-longrope", "gemma2", "gemma3", "granite", "granite4",
+                                         "granite4-nope"),
                          [](const testing::TestParamInfo<const char*>& family) {
                            std::string name = family.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -358,6 +359,9 @@ TEST(HfDirectory, WhatTheConfigAsksForIsNamed) {
           "1 entries for 3 layers");
   refused("smollm3", "/no_rope_layers", json::array({1}), BLEND_E_FORMAT, "no_rope_layers");
   refused("gemma3", "/use_bidirectional_attention", true, BLEND_E_UNSUPPORTED, "bidirectional");
+  refused("granite", "/residual_multiplier", 0, BLEND_E_FORMAT, "residual_multiplier");
+  refused("granite4", "/num_local_experts", 4, BLEND_E_UNSUPPORTED, "num_local_experts is 4");
+  refused("granite4", "/layer_types/1", "mamba", BLEND_E_UNSUPPORTED, "layer_types[1]: 'mamba'");
   const Directory d("gemma3");
   d.edit("config.json", [](json& j) { j = {{"model_type", "gemma3"}, {"text_config", j}}; });
   expect_refused(ctx, d, BLEND_E_UNSUPPORTED, {"'gemma3'", "'text_config'", "GGUF"});

@@ -65,6 +65,10 @@ std::vector<RandomFamily> random_families() {
   quantized("blocks_of_values", 64, {BlockType::iq4_nl, BlockType::mxfp4, BlockType::nvfp4});
   quantized("blocks_of_few_bits", 256, {BlockType::q2_k, BlockType::q3_k, BlockType::iq4_xs});
   quantized("blocks_of_books", 256, {BlockType::iq2_xs, BlockType::iq3_s, BlockType::iq1_m});
+  add("granite", "granite").tied = true;
+  RandomModelSpec& granite4 = add("granite4", "granite");
+  granite4.tied = true;
+  granite4.model_type = "granitemoehybrid";
   return all;
 }
 

@@ -465,6 +465,24 @@ TEST(LlamaSource, Families) {
                "softcapping");
 }
 
+TEST(LlamaSource, FamiliesThatScaleWhatTheyAdd) {
+  RandomModelSpec s = small();
+  s.architecture = "granite";
+  ModelConfig c = config_of(s);
+  EXPECT_EQ(c.rope.layout, RopeLayout::interleaved);
+  EXPECT_EQ(c.embedding_scale, 4.0f);
+  EXPECT_EQ(c.residual_scale, 0.7f);
+  EXPECT_EQ(c.attn_scale, 0.35f);
+  EXPECT_EQ(c.logit_scale, 1 / 1.6f) << "logits are divided by the file's";
+  EXPECT_TRUE(c.layers.empty());
+  const char* const rotates = "granite.rope.scaling.finetuned";
+  auto opened = open_bytes(random_model(s).boolean(rotates, false).bytes());
+  ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+  EXPECT_EQ((*opened)->config().attention(1).rope, LayerAttention::Rope::none);
+  expect_error(random_model(s).f32("granite.residual_scale", 0), BLEND_E_FORMAT, "residual_scale");
+  expect_error(random_model(s).u32("granite.expert_count", 8), BLEND_E_UNSUPPORTED, "expert_count");
+}
+
 // Rows of models that compute otherwise are never each other's.
 TEST(LlamaSource, WhatFamiliesComputeIsInTheFingerprint) {
   const auto hash = [](const std::function<void(ModelConfig&)>& change) {
