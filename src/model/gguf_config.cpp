@@ -47,6 +47,7 @@ constexpr GgufFamily kGgufFamilies[] = {
      .logit_softcap = 30},
     {.architecture = "gemma3", .qk_norm = QkNorm::heads, .global_every = 6, .gemma = true},
     {.architecture = "granite", .layout = RopeLayout::interleaved, .granite = true},
+    {.architecture = "seed_oss"},
 };
 
 // Granite's scales.

@@ -82,6 +82,7 @@ constexpr HfFamily kHfFamilies[] = {
      .gemma = true},
     {.model_type = "granite", .granite = true},
     {.model_type = "granitemoehybrid", .granite = true, .granite4 = true},
+    {.model_type = "seed_oss", .head_dim = 128, .attention_bias = true, .out_bias_apart = true},
 };
 
 // Reads one file. Used by one call.

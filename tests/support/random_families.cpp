@@ -69,6 +69,7 @@ std::vector<RandomFamily> random_families() {
   RandomModelSpec& granite4 = add("granite4", "granite");
   granite4.tied = true;
   granite4.model_type = "granitemoehybrid";
+  add("seed_oss", "seed_oss").head_dim = 24;
   return all;
 }
 
