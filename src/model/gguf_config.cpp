@@ -48,6 +48,7 @@ constexpr GgufFamily kGgufFamilies[] = {
     {.architecture = "gemma3", .qk_norm = QkNorm::heads, .global_every = 6, .gemma = true},
     {.architecture = "granite", .layout = RopeLayout::interleaved, .granite = true},
     {.architecture = "seed_oss"},
+    {.architecture = "ernie4_5", .layout = RopeLayout::interleaved},
 };
 
 // Granite's scales.

@@ -83,6 +83,13 @@ constexpr HfFamily kHfFamilies[] = {
     {.model_type = "granite", .granite = true},
     {.model_type = "granitemoehybrid", .granite = true, .granite4 = true},
     {.model_type = "seed_oss", .head_dim = 128, .attention_bias = true, .out_bias_apart = true},
+    {.model_type = "ernie4_5",
+     .tied = true,
+     .theta = 500000,
+     .head_dim = 128,
+     .eps = 1e-5,
+     .layout = RopeLayout::interleaved,
+     .bias = "use_bias"},
 };
 
 // Reads one file. Used by one call.

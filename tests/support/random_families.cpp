@@ -70,6 +70,7 @@ std::vector<RandomFamily> random_families() {
   granite4.tied = true;
   granite4.model_type = "granitemoehybrid";
   add("seed_oss", "seed_oss").head_dim = 24;
+  add("ernie4_5", "ernie4_5").head_dim = 24;
   return all;
 }
 
