@@ -49,6 +49,11 @@ constexpr GgufFamily kGgufFamilies[] = {
     {.architecture = "granite", .layout = RopeLayout::interleaved, .granite = true},
     {.architecture = "seed_oss"},
     {.architecture = "ernie4_5", .layout = RopeLayout::interleaved},
+    {.architecture = "exaone4",
+     .qk_norm = QkNorm::heads,
+     .global_every = 4,
+     .post_only = true,
+     .full_is_nope = true},
 };
 
 // Granite's scales.

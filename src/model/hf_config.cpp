@@ -90,6 +90,14 @@ constexpr HfFamily kHfFamilies[] = {
      .eps = 1e-5,
      .layout = RopeLayout::interleaved,
      .bias = "use_bias"},
+    {.model_type = "exaone4",
+     .eps = 1e-5,
+     .windows = Windows::alternate,
+     .window = 4096,
+     .pattern = 4,
+     .qk_norm = QkNorm::heads,
+     .post_only = true,
+     .full_is_nope = true},
 };
 
 // Reads one file. Used by one call.

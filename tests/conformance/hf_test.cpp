@@ -134,7 +134,8 @@ INSTANTIATE_TEST_SUITE_P(Families, HfFamily,
                          testing::Values("llama", "llama3-sharded", "llama-linear", "mistral",
                                          "qwen2", "qwen2-yarn", "qwen3", "smollm3", "phi3",
                                          "phi3-longrope", "gemma2", "gemma3", "granite", "granite4",
-                                         "granite4-nope", "seed_oss", "ernie4_5"),
+                                         "granite4-nope", "seed_oss", "ernie4_5", "exaone4",
+                                         "exaone4-hybrid"),
                          [](const testing::TestParamInfo<const char*>& family) {
                            std::string name = family.param;
                            std::replace(name.begin(), name.end(), '-', '_');

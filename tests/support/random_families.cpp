@@ -71,6 +71,11 @@ std::vector<RandomFamily> random_families() {
   granite4.model_type = "granitemoehybrid";
   add("seed_oss", "seed_oss").head_dim = 24;
   add("ernie4_5", "ernie4_5").head_dim = 24;
+  // llama.cpp wants the heads of an exaone4 and of an olmo2 to be as wide together as the model.
+  add("exaone4", "exaone4").head_dim = 12;
+  RandomModelSpec& exaone4 = add("exaone4_hybrid", "exaone4");
+  exaone4.head_dim = 12;
+  exaone4.window = 17;
   return all;
 }
 
