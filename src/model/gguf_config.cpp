@@ -54,6 +54,11 @@ constexpr GgufFamily kGgufFamilies[] = {
      .global_every = 4,
      .post_only = true,
      .full_is_nope = true},
+    {.architecture = "olmo2",
+     .qk_norm = QkNorm::whole,
+     .global_every = 4,
+     .post_only = true,
+     .plain_local = true},
 };
 
 // Granite's scales.

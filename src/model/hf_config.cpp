@@ -98,6 +98,16 @@ constexpr HfFamily kHfFamilies[] = {
      .qk_norm = QkNorm::heads,
      .post_only = true,
      .full_is_nope = true},
+    {.model_type = "olmo2", .eps = 1e-5, .qk_norm = QkNorm::whole, .post_only = true},
+    {.model_type = "olmo3",
+     .theta = 500000,
+     .eps = 1e-5,
+     .windows = Windows::alternate,
+     .window = 4096,
+     .pattern = 4,
+     .qk_norm = QkNorm::whole,
+     .post_only = true,
+     .plain_local = true},
 };
 
 // Reads one file. Used by one call.

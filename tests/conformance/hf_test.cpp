@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Families, HfFamily,
                                          "qwen2", "qwen2-yarn", "qwen3", "smollm3", "phi3",
                                          "phi3-longrope", "gemma2", "gemma3", "granite", "granite4",
                                          "granite4-nope", "seed_oss", "ernie4_5", "exaone4",
-                                         "exaone4-hybrid"),
+                                         "exaone4-hybrid", "olmo2", "olmo3"),
                          [](const testing::TestParamInfo<const char*>& family) {
                            std::string name = family.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -76,6 +76,12 @@ std::vector<RandomFamily> random_families() {
   RandomModelSpec& exaone4 = add("exaone4_hybrid", "exaone4");
   exaone4.head_dim = 12;
   exaone4.window = 17;
+  add("olmo2", "olmo2").head_dim = 12;
+  RandomModelSpec& olmo3 = add("olmo3", "olmo2");
+  olmo3.model_type = "olmo3";
+  olmo3.head_dim = 12;
+  olmo3.window = 17;
+  olmo3.yarn_factor = 8;
   return all;
 }
 

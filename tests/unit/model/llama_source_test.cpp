@@ -506,6 +506,41 @@ TEST(LlamaSource, WhatFamiliesComputeIsInTheFingerprint) {
   EXPECT_EQ(all.size(), 9u);
 }
 
+TEST(LlamaSource, FamiliesThatNormaliseResultsAlone) {
+  using Rope = LayerAttention::Rope;
+  RandomModelSpec s = small();
+  s.n_layers = 8;
+  for (const char* architecture : {"exaone4", "olmo2"}) {
+    SCOPED_TRACE(architecture);
+    s.architecture = architecture;
+    s.window = 0;
+    const bool whole = s.architecture == "olmo2";
+    ModelConfig c = config_of(s);
+    EXPECT_TRUE(c.post_norms && !c.pre_norms);
+    EXPECT_EQ(c.qk_norm, whole ? QkNorm::whole : QkNorm::heads);
+    EXPECT_TRUE(c.layers.empty()) << "without a window all layers rotate alike";
+    s.window = 40;
+    s.yarn_factor = 4;
+    c = config_of(s);
+    // A window hides nothing that is as long as the context, but its layers are still the others.
+    RandomModelSpec wide = s;
+    wide.window = wide.context;
+    const ModelConfig all = config_of(wide);
+    for (uint32_t i = 0; i < 8; ++i) {
+      const bool local = i % 4 != 3;
+      const Rope rope = whole   ? (local ? Rope::local : Rope::main)
+                        : local ? Rope::main
+                                : Rope::none;
+      EXPECT_EQ(c.attention(i), (LayerAttention{local ? 40u : 0u, rope})) << i;
+      EXPECT_EQ(all.attention(i), (LayerAttention{0, rope})) << i;
+    }
+    if (!whole) continue;
+    EXPECT_FALSE(c.rope.freq_factors.empty());
+    EXPECT_TRUE(c.local_rope.freq_factors.empty()) << "YaRN is for layers without a window";
+    EXPECT_EQ(c.local_rope.attention_factor, 1.0);
+  }
+}
+
 // Against transformers 5.23: the factors of Llama 3.2 1B (theta 5e5, 64 elements, factor 32) and of
 // Qwen3's YaRN (theta 1e6, 128 elements, factor 4 of 32768), those of a few frequencies.
 TEST(RopeScaling, FactorsOfKnownModels) {
