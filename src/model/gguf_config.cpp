@@ -59,6 +59,7 @@ constexpr GgufFamily kGgufFamilies[] = {
      .global_every = 4,
      .post_only = true,
      .plain_local = true},
+    {.architecture = "mistral3", .layout = RopeLayout::interleaved, .mistral3 = true},
 };
 
 // Granite's scales.

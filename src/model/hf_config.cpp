@@ -108,6 +108,7 @@ constexpr HfFamily kHfFamilies[] = {
      .qk_norm = QkNorm::whole,
      .post_only = true,
      .plain_local = true},
+    {.model_type = "ministral3", .theta = 1000000, .head_dim = 128, .eps = 1e-5},
 };
 
 // Reads one file. Used by one call.

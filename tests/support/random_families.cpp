@@ -82,6 +82,9 @@ std::vector<RandomFamily> random_families() {
   olmo3.head_dim = 12;
   olmo3.window = 17;
   olmo3.yarn_factor = 8;
+  RandomModelSpec& mistral3 = add("ministral3", "mistral3");
+  mistral3.head_dim = 24;
+  mistral3.yarn_factor = 8;
   return all;
 }
 
