@@ -60,6 +60,7 @@ constexpr GgufFamily kGgufFamilies[] = {
      .post_only = true,
      .plain_local = true},
     {.architecture = "mistral3", .layout = RopeLayout::interleaved, .mistral3 = true},
+    {.architecture = "hunyuan-dense", .qk_norm = QkNorm::after_rope},
 };
 
 // Granite's scales.

@@ -109,6 +109,7 @@ constexpr HfFamily kHfFamilies[] = {
      .post_only = true,
      .plain_local = true},
     {.model_type = "ministral3", .theta = 1000000, .head_dim = 128, .eps = 1e-5},
+    {.model_type = "hunyuan_v1_dense", .eps = 1e-5, .qk_norm = QkNorm::after_rope},
 };
 
 // Reads one file. Used by one call.

@@ -260,6 +260,31 @@ TEST_P(Families, IsWhatTransformersAndLlamaCppMakeOfIt) {
   }
 }
 
+// A host's K after a norm that follows RoPE has weights in it that cannot be turned with it.
+TEST(RowsOfAHost, AreRefusedWhereTheNormFollowsRope) {
+  const TempDir dir;
+  const Ctx ctx = make_ctx();
+  const Store store = open_store(ctx, dir.file("store"));
+  for (const char* architecture : {"hunyuan-dense", "qwen3"}) {
+    SCOPED_TRACE(architecture);
+    const RandomModelSpec spec{.architecture = architecture};
+    const Model model = open_model(ctx, write_random_model(spec, dir.file(architecture)));
+    const std::vector<int32_t> tokens = {3, 4, 5};
+    std::vector<float> rows(tokens.size() * spec.n_kv_heads * spec.head_dim);
+    blend_kv_view view{};
+    view.struct_size = sizeof view;
+    view.k = view.v = rows.data();
+    const std::vector<blend_kv_view> views(spec.n_layers, view);
+    blend_error* error = nullptr;
+    const int32_t code = blend_chunk_put(model.get(), store.get(), tokens.data(), tokens.size(),
+                                         views.data(), views.size(), 0, nullptr, nullptr, &error);
+    const Outcome got = outcome(code, error);
+    const bool late = std::string(architecture) == "hunyuan-dense";
+    EXPECT_EQ(got.code, late ? BLEND_E_UNSUPPORTED : BLEND_OK) << got.message;
+    EXPECT_EQ(got.message.find("after RoPE") != std::string::npos, late) << got.message;
+  }
+}
+
 TEST(FamilyGoldens, AreOfTheFamiliesThereAre) {
   std::vector<std::string> names, golden;
   for (const RandomFamily& f : random_families()) names.push_back(f.name);

@@ -135,7 +135,8 @@ INSTANTIATE_TEST_SUITE_P(Families, HfFamily,
                                          "qwen2", "qwen2-yarn", "qwen3", "smollm3", "phi3",
                                          "phi3-longrope", "gemma2", "gemma3", "granite", "granite4",
                                          "granite4-nope", "seed_oss", "ernie4_5", "exaone4",
-                                         "exaone4-hybrid", "olmo2", "olmo3", "ministral3"),
+                                         "exaone4-hybrid", "olmo2", "olmo3", "ministral3",
+                                         "hunyuan"),
                          [](const testing::TestParamInfo<const char*>& family) {
                            std::string name = family.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -366,6 +367,8 @@ TEST(HfDirectory, WhatTheConfigAsksForIsNamed) {
   refused("ministral3", "/rope_parameters", nullptr, BLEND_E_FORMAT, "rope_parameters");
   refused("ministral3", "/rope_parameters/llama_4_scaling_beta", -1, BLEND_E_FORMAT, "beta");
   refused("ministral3", "/rope_parameters/partial_rotary_factor", 0.5, BLEND_E_UNSUPPORTED, "beta");
+  refused("hunyuan", "/rope_parameters/alpha", 0, BLEND_E_FORMAT, "alpha");
+  refused("hunyuan", "/rope_parameters/alpha", nullptr, BLEND_E_UNSUPPORTED, "'dynamic'");
   const Directory d("gemma3");
   d.edit("config.json", [](json& j) { j = {{"model_type", "gemma3"}, {"text_config", j}}; });
   expect_refused(ctx, d, BLEND_E_UNSUPPORTED, {"'gemma3'", "'text_config'", "GGUF"});

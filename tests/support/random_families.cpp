@@ -85,6 +85,7 @@ std::vector<RandomFamily> random_families() {
   RandomModelSpec& mistral3 = add("ministral3", "mistral3");
   mistral3.head_dim = 24;
   mistral3.yarn_factor = 8;
+  add("hunyuan", "hunyuan-dense").head_dim = 24;
   return all;
 }
 

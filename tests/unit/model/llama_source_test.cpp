@@ -541,6 +541,38 @@ TEST(LlamaSource, FamiliesThatNormaliseResultsAlone) {
   }
 }
 
+TEST(LlamaSource, FamiliesOfOtherQueries) {
+  RandomModelSpec s = small();
+  s.architecture = "mistral3";
+  s.yarn_factor = 8;
+  const ModelConfig c = config_of(s);
+  EXPECT_EQ(c.rope.layout, RopeLayout::interleaved);
+  EXPECT_FLOAT_EQ(static_cast<float>(c.rope.q_growth), 0.4f);
+  EXPECT_EQ(c.rope.q_growth_rows, s.context / 8);
+  const double grown = yarn_attention_factor(8) - 1;
+  EXPECT_NEAR(c.rope.attention_factor, (1 + grown) / (1 + 0.5 * grown), 1e-6);
+  EXPECT_EQ(q_growth(c.rope, s.context / 8 - 1), 1.0);
+  EXPECT_NEAR(q_growth(c.rope, s.context / 8), 1 + 0.4 * std::log(2.0), 1e-6);
+  s.rotary_dim = s.head_dim / 2;
+  expect_error(random_model(s), BLEND_E_UNSUPPORTED, "temperature_scale");
+  expect_error(random_model(small()).f32("llama.attention.temperature_scale", 1),
+               BLEND_E_UNSUPPORTED, "temperature_scale");
+
+  s = small();
+  s.architecture = "hunyuan-dense";
+  EXPECT_EQ(config_of(s).qk_norm, QkNorm::after_rope);
+  // Its converter counts a dense layer as an expert.
+  const char* const experts = "hunyuan-dense.expert_count";
+  EXPECT_TRUE(open_bytes(random_model(s).u32(experts, 1).bytes()).is_ok());
+  expect_error(random_model(s).u32(experts, 2), BLEND_E_UNSUPPORTED, experts);
+
+  s = small();
+  s.architecture = "seed_oss";
+  EXPECT_TRUE(config_of(s).qkv_bias && !config_of(s).post_norms);
+  s.architecture = "ernie4_5";
+  EXPECT_EQ(config_of(s).rope.layout, RopeLayout::interleaved);
+}
+
 // Against transformers 5.23: the factors of Llama 3.2 1B (theta 5e5, 64 elements, factor 32) and of
 // Qwen3's YaRN (theta 1e6, 128 elements, factor 4 of 32768), those of a few frequencies.
 TEST(RopeScaling, FactorsOfKnownModels) {
