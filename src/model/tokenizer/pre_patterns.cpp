@@ -23,6 +23,15 @@ constexpr const char* kGpt4o =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
     R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kSeed =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|)"
+    R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+// DeepSeek V3's, one after the other.
+constexpr const char* kUpToThreeDigits = R"(\p{N}{1,3})";
+constexpr const char* kHanAndKana = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+";
+constexpr const char* kDeepSeek3 =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
+    R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kDigit = R"(\p{N})";
 // llama.cpp's default where a file names no pre-tokenizer.
 constexpr const char* kDefaultPunctuation = R"([\p{P}\$\+<=>\^~\|]+)";
@@ -50,6 +59,11 @@ constexpr Family kFamilies[] = {
     {"gpt-2", {kGpt2Pattern}, false, false},
     {"phi-2", {kGpt2Pattern}, false, false},
     {"olmo", {kGpt2Pattern}, false, false},
+    {"exaone4", {kGpt2Pattern}, false, false},
+    {"granite-docling", {kGpt2Pattern}, false, false},
+    {"seed-coder", {kSeed}, false, false},
+    {"hunyuan-dense", {kUpToThreeDigits, kHanAndKana, kDeepSeek3}, false, false},
+    {"deepseek-v3", {kUpToThreeDigits, kHanAndKana, kDeepSeek3}, false, false},
     {"smollm", {kDigit, kGpt2Pattern}, false, false},
     {"starcoder", {kDigit, kGpt2Pattern}, false, false},
     {"refact", {kDigit, kGpt2Pattern}, false, false},

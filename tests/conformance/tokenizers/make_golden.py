@@ -36,6 +36,11 @@ QWEN2 = LLAMA3.replace("{1,3}", "")
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
           r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+SEED = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+")
+# One after the other: DeepSeek V3's, and Hunyuan's after it.
+DEEPSEEK3 = (r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+             r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+             r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -160,6 +165,8 @@ def kinds():
         "tekken": byte_level(then_bytes(split(TEKKEN)), ignore_merges=True, bos="<s>",
                              specials=["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]),
         "gpt4o": byte_level(then_bytes(split(GPT4O)), specials=["<|endoftext|>", "<|end|>"]),
+        "seed": byte_level(then_bytes(split(SEED)), specials=["<seed:bos>", "<seed:eos>"]),
+        "deepseek3": byte_level(then_bytes(*map(split, DEEPSEEK3)), specials=["<|begin|>", "<|end|>"]),
         "llama2": sentencepiece(llama_normalizer, None, spaces_decoder(True)),
         "mistral": sentencepiece(None, pre_tokenizers.Metaspace(prepend_scheme="first", split=False), spaces_decoder(True),
                                  extra=[AddedToken("[INST]", normalized=False), AddedToken("[/INST]", normalized=False)]),
@@ -186,7 +193,8 @@ def kinds():
     }
 
 
-PRE = {"gpt2": "gpt-2", "llama3": "llama-bpe", "qwen2": "qwen2", "smollm": "smollm", "tekken": "tekken", "gpt4o": "gpt-4o"}
+PRE = {"gpt2": "gpt-2", "llama3": "llama-bpe", "qwen2": "qwen2", "smollm": "smollm", "tekken": "tekken", "gpt4o": "gpt-4o",
+       "seed": "seed-coder", "deepseek3": "hunyuan-dense"}
 
 
 def ids_of(t):

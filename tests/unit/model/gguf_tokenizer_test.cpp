@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "model/tokenizer/byte_level.h"
 #include "support/gguf_writer.h"
 #include "support/golden_tokens.h"
@@ -105,8 +107,15 @@ INSTANTIATE_TEST_SUITE_P(
     Families, GgufBpe,
     testing::Values(Family{"gpt2", "gpt-2", false}, Family{"llama3", "llama-bpe", true},
                     Family{"qwen2", "qwen2", false}, Family{"smollm", "smollm", false},
-                    Family{"tekken", "tekken", true}, Family{"gpt4o", "gpt-4o", false}),
-    [](const testing::TestParamInfo<Family>& family) { return std::string(family.param.kind); });
+                    Family{"tekken", "tekken", true}, Family{"gpt4o", "gpt-4o", false},
+                    Family{"gpt2", "exaone4", false}, Family{"gpt2", "granite-docling", false},
+                    Family{"seed", "seed-coder", false}, Family{"deepseek3", "deepseek-v3", false},
+                    Family{"deepseek3", "hunyuan-dense", false}),
+    [](const testing::TestParamInfo<Family>& family) {
+      std::string name = family.param.pre;
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
 
 TEST(GgufBpeFile, ControlTokensStayOutOfText) {
   const auto t = must_open(vocabulary_file("qwen2", "qwen2"));

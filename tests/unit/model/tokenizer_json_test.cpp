@@ -65,8 +65,8 @@ TEST_P(TokenizerJson, IdsAreThoseOfTokenizers) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerJson,
                          testing::Values("gpt2", "llama3", "qwen2", "smollm", "tekken", "gpt4o",
-                                         "llama2", "mistral", "gemma", "phi3", "behaviours",
-                                         "unknown"),
+                                         "seed", "deepseek3", "llama2", "mistral", "gemma", "phi3",
+                                         "behaviours", "unknown"),
                          [](const testing::TestParamInfo<const char*>& kind) {
                            return std::string(kind.param);
                          });
