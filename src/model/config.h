@@ -39,7 +39,8 @@ struct RopeParams {
 // What Q of a position is multiplied by besides.
 inline double q_growth(const RopeParams& rope, uint64_t position) {
   if (rope.q_growth == 0) return 1;
-  return 1 + rope.q_growth * std::log1p(static_cast<double>(position / rope.q_growth_rows));
+  const uint64_t steps = position / rope.q_growth_rows;  // whole ones
+  return 1 + rope.q_growth * std::log1p(static_cast<double>(steps));
 }
 
 // Which rows the rows of one layer see: layers of one model may differ.
