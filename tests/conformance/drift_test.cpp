@@ -890,7 +890,7 @@ TEST_F(Calibrating, RecordsInContextAreMeasuredAndAskedFor) {
   how.on_untrusted = BLEND_ON_UNTRUSTED_FAIL;
   const Outcome refused = try_fuse(model_, store, prompts_[0], how).outcome;
   EXPECT_EQ(refused.code, BLEND_E_UNTRUSTED);
-  EXPECT_NE(refused.message.find("blend_precompute_corpus"), std::string::npos) << refused.message;
+  EXPECT_NE(refused.message.find("store it with its corpus"), std::string::npos) << refused.message;
   how.on_untrusted = BLEND_ON_UNTRUSTED_FULL;
   const Fusion full = fuse(model_, store, prompts_[0], how);
   const Fusion exact = fuse(model_, store, prompts_[0], {.policy = BLEND_POLICY_FULL});
