@@ -194,7 +194,7 @@ Status Store::pin(const Sha256& id, bool pinned) {
 Status Store::put_stored(const StoredLayout& layout, std::shared_ptr<const AlignedBuffer> stream) {
   BLEND_RETURN_IF_ERROR(common_->check_writable());
   write_back_->cancel(layout.meta.id);
-  return writer_->put_stored(layout, std::move(stream));
+  return writer_->put_stored(layout, stream);
 }
 
 Result<StoreStat> Store::stat() {

@@ -189,7 +189,8 @@ Result<Room> Writer::put_one(ChunkWriter& writer, const EncodedChunk& chunk,
   return room;
 }
 
-Status Writer::put_stored(const StoredLayout& layout, std::shared_ptr<const AlignedBuffer> stream) {
+Status Writer::put_stored(const StoredLayout& layout,
+                          const std::shared_ptr<const AlignedBuffer>& stream) {
   BLEND_RETURN_IF_ERROR(common_.check_writable());
   if (stream == nullptr || stream->bytes() < layout.stream_bytes() || layout.layers.empty()) {
     return {BLEND_E_INVALID_ARGUMENT, "the stream is shorter than its layout says"};

@@ -44,7 +44,7 @@ class Writer {
   // The same for several at once; returns the status of each.
   void write_all(std::span<const Record> records, std::span<Status> statuses);
   // As StoredChunks says.
-  Status put_stored(const StoredLayout& layout, std::shared_ptr<const AlignedBuffer> stream);
+  Status put_stored(const StoredLayout& layout, const std::shared_ptr<const AlignedBuffer>& stream);
   // was_queued: the write-back queue had it, so that it need not be on disk. NOT_FOUND.
   Status remove(const Sha256& id, bool was_queued);
 
