@@ -896,6 +896,20 @@ TEST_F(Calibrating, RecordsInContextAreMeasuredAndAskedFor) {
   const Fusion exact = fuse(model_, store, prompts_[0], {.policy = BLEND_POLICY_FULL});
   ASSERT_TRUE(full && exact);
   EXPECT_EQ(logits(full), logits(exact));
+  // Whatever chooses the ratio or the layers.
+  FuseCase own = how;
+  own.check_layers = {{0, 0.5}, {1, 0.2}};
+  FuseCase automatic = how;
+  automatic.ratio = BLEND_RATIO_FIDELITY;
+  for (const FuseCase& c : {how, own, automatic}) {
+    const Layerwise layerwise = make_layerwise(model_, store, prompts_[0], c);
+    ASSERT_TRUE(layerwise);
+    blend_fusion_report report{};
+    report.struct_size = sizeof report;
+    ASSERT_EQ(blend_layerwise_get_report(layerwise.get(), &report, nullptr), BLEND_OK);
+    EXPECT_EQ(report.policy, BLEND_POLICY_FULL);
+    EXPECT_EQ(report.n_rows_always, report.n_rows);
+  }
 
   std::vector<blend_corpus_chunk> chunks;
   for (const Prompt& prompt : prompts_) {

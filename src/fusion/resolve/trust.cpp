@@ -1,6 +1,7 @@
 #include "fusion/resolve/trust.h"
 
 #include "fusion/prompt/record_kind.h"
+#include "fusion/resolve/resolve.h"
 
 namespace blend {
 namespace {
@@ -70,17 +71,28 @@ Status use_drift(const FuseOptions& o, ResolvedFuse& out) {
 
 }  // namespace
 
-bool leans_on_worse_records(const FuseOptions& o, const ResolvedFuse& fuse, const Prompt& prompt) {
+Result<ResolvedFuse> judge_records(const FuseOptions& o, const ResolvedFuse& fuse,
+                                   const Prompt& prompt) {
   const Profile* const profile = o.calibration.profile;
-  if (profile == nullptr || fuse.trust != Trust::vouched || fuse.ratio >= 1) return false;
-  return profile->n_contexts > 0 && worst_record(prompt.segments) > RecordUse::contextual;
-}
-
-Status record_doubt() {
-  return {BLEND_E_UNTRUSTED,
+  if (profile == nullptr || fuse.trust != Trust::vouched || fuse.ratio >= 1 ||
+      profile->n_contexts == 0 || worst_record(prompt.segments) <= RecordUse::contextual) {
+    return fuse;
+  }
+  switch (o.calibration.on_untrusted) {
+    case OnUntrusted::fail:
+      return Status{
+          BLEND_E_UNTRUSTED,
           "the profile measured chunks in the context of others, and this prompt has one that is "
           "stored without: store it with its corpus, calibrate with n_contexts 0, "
           "or prefill in full (BLEND_ON_UNTRUSTED_FULL)"};
+    case OnUntrusted::full:
+      return full_instead(fuse);
+    case OnUntrusted::fuse:
+      break;
+  }
+  ResolvedFuse doubted = fuse;
+  doubted.trust = Trust::doubted;
+  return doubted;
 }
 
 Status drift_doubt(double share) {

@@ -39,11 +39,11 @@ inline constexpr double kLeastDriftShare = 0.5;
 // UNTRUSTED, for a fuse whose drift maps do not fit the prompt.
 Status drift_doubt(double share);
 
-// Whether a fuse that the profile trusts uses a record that is farther from full prefill than those
-// that were measured; and UNTRUSTED for it.
-bool leans_on_worse_records(const FuseOptions& options, const ResolvedFuse& fuse,
-                            const Prompt& prompt);
-Status record_doubt();
+// The same fuse; or, if the profile trusts it and `prompt` uses a record that is farther from full
+// prefill than those that were measured, what the host wants then: the fuse in doubt, or a full
+// prefill, for which the prompt is to be looked up again. UNTRUSTED: the host refuses such fuses.
+Result<ResolvedFuse> judge_records(const FuseOptions& options, const ResolvedFuse& fuse,
+                                   const Prompt& prompt);
 
 // BLEND_FUSION_UNCALIBRATED, BLEND_FUSION_UNTRUSTED or 0. `chooses`: the fuse leaves rows out.
 uint32_t trust_flags(Trust trust, bool chooses);

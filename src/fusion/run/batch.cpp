@@ -89,15 +89,9 @@ Status Batch::prepare(Entry& e, std::span<const int32_t> resident) {
       std::make_unique<PromptBuilder>(*model_, store_.store, !store_.read_only, store_.kv_dtype,
                                       e.options(), e.fuse, e.job->machine.prefill, lookup_);
   BLEND_ASSIGN(e.prompt, e.builder->build(request.segments, resident, request.watch));
-  if (leans_on_worse_records(e.options(), e.fuse, e.prompt)) {
-    const OnUntrusted what = e.options().calibration.on_untrusted;
-    if (what == OnUntrusted::fail) return record_doubt();
-    e.fuse.trust = Trust::doubted;
-    if (what == OnUntrusted::full) {
-      e.fuse = full_instead(e.fuse);
-      return prepare(e, resident);
-    }
-  }
+  const Policy asked = e.fuse.policy;
+  BLEND_ASSIGN(e.fuse, judge_records(e.options(), e.fuse, e.prompt));
+  if (e.fuse.policy != asked) return prepare(e, resident);
   if (must_fall_back(e.fuse, request, e.prompt)) {
     BLEND_ASSIGN(e.fuse, fall_back(e.fuse, request));
   }

@@ -43,7 +43,7 @@ void LayerSession::start(size_t slots) {
 
 void LayerSession::leave_out() {
   if (corrector_ == nullptr || !selection_.corrects_left()) return;
-  leave_out_rows(prompt_, selection_.computed(prompt_.n_rows()), *corrector_);
+  leave_out_rows(prompt_, std::span(computed_).first(prompt_.n_rows()), *corrector_);
 }
 
 void LayerSession::mark_computed() { computed_ = selection_.computed(computed_.size()); }

@@ -16,15 +16,12 @@
 namespace blend {
 
 LayerwiseFuse::LayerwiseFuse(std::shared_ptr<const ModelDescription> model,
-                             std::shared_ptr<ChunkStore> store, const StoreAccess& access,
-                             FuseJob job)
+                             std::shared_ptr<ChunkStore> store, FuseJob job)
     : model_(std::move(model)),
       store_(std::move(store)),
       job_(std::move(job)),
       fuse_(job_.fuse),
-      n_layers_(model_->config().n_layers),
-      builder_(*model_, store_.get(), !access.read_only, access.kv_dtype, job_.request.options,
-               fuse_, job_.machine.prefill) {}
+      n_layers_(model_->config().n_layers) {}
 
 bool LayerwiseFuse::forked() const { return !process_.is_this_process(); }
 
@@ -46,7 +43,7 @@ Result<std::unique_ptr<LayerwiseFuse>> LayerwiseFuse::create(
                   "policy that recomputes rows, or reuse"};
   }
   std::unique_ptr<LayerwiseFuse> p(
-      new LayerwiseFuse(std::move(model), std::move(store), access, std::move(job)));
+      new LayerwiseFuse(std::move(model), std::move(store), std::move(job)));
   if (access.fidelity != nullptr) access.fidelity->look(p->model_->fingerprint());
   BLEND_RETURN_IF_ERROR(p->prepare(access));
   BLEND_RETURN_IF_ERROR(p->begin());
@@ -56,14 +53,13 @@ Result<std::unique_ptr<LayerwiseFuse>> LayerwiseFuse::create(
 Status LayerwiseFuse::prepare(const StoreAccess& access) {
   const FuseRequest& request = job_.request;
   const RatioRequest& asked = request.options.ratio;
-  BLEND_ASSIGN(prompt_, builder_.build(request.segments, {}, request.watch));
-  if (leans_on_worse_records(request.options, fuse_, prompt_)) {
-    const OnUntrusted what = request.options.calibration.on_untrusted;
-    if (what == OnUntrusted::fail) return record_doubt();
-    fuse_.trust = Trust::doubted;
-    // All rows recomputed is full prefill.
-    if (what == OnUntrusted::full) fuse_ = at_ratio(fuse_, 1);
-  }
+  builder_ =
+      std::make_unique<PromptBuilder>(*model_, store_.get(), !access.read_only, access.kv_dtype,
+                                      request.options, fuse_, job_.machine.prefill);
+  BLEND_ASSIGN(prompt_, builder_->build(request.segments, {}, request.watch));
+  const Policy policy = fuse_.policy;
+  BLEND_ASSIGN(fuse_, judge_records(request.options, fuse_, prompt_));
+  if (fuse_.policy != policy) return prepare(access);
   if (const auto ratio = agreeing_ratio(access.fidelity, *model_, asked, fuse_, prompt_)) {
     fuse_ = at_ratio(fuse_, *ratio);
   }
@@ -110,7 +106,7 @@ Status LayerwiseFuse::restart() {
     for (size_t i = 0; i < prompt_.segments.size(); ++i) {
       const PromptSegment& s = prompt_.segments[i];
       if (s.source != Source::store || s.id != damaged) continue;
-      BLEND_RETURN_IF_ERROR(builder_.replace_damaged(prompt_, i, job_.request.watch));
+      BLEND_RETURN_IF_ERROR(builder_->replace_damaged(prompt_, i, job_.request.watch));
     }
   }
   BLEND_RETURN_IF_ERROR(begin());

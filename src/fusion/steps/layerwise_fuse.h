@@ -63,7 +63,7 @@ class LayerwiseFuse {
 
  private:
   LayerwiseFuse(std::shared_ptr<const ModelDescription> model, std::shared_ptr<ChunkStore> store,
-                const StoreAccess& access, FuseJob job);
+                FuseJob job);
 
   // Looks the prompt up, and lets it decide what it has a say in.
   Status prepare(const StoreAccess& access);
@@ -95,7 +95,7 @@ class LayerwiseFuse {
   ResolvedFuse fuse_;  // the job's, until the prompt says otherwise
   const uint32_t n_layers_;
   const Stopwatch clock_;
-  PromptBuilder builder_;
+  std::unique_ptr<PromptBuilder> builder_;
   Prompt prompt_;
   uint64_t plan_ns_ = 0;
   std::shared_ptr<const Ropes> ropes_;
