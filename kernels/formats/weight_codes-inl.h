@@ -157,6 +157,10 @@ inline uint8_t even_signs(uint32_t seven) {
 }
 // Four bits of a scale, a half added.
 inline float half_more(uint32_t bits) { return 0.5f + static_cast<float>(bits); }
+// Two of them a byte.
+inline void sixteen_scales(const uint8_t* b, float d, float* scale) {
+  for (size_t i = 0; i < 16; ++i) scale[i] = d * half_more(b[i / 2] >> 4 * (i % 2) & 15) * 0.25f;
+}
 
 // [d]([entries: 4][signs: 4 x 7 bits, scale: 4 bits]) x 8
 struct Iq2Xxs {
@@ -181,9 +185,7 @@ struct Iq2Xs {
   static constexpr bool kLeast = false;
   static void unpack(const uint8_t* b, int8_t* codes, float* scale, float*) {
     const float d = half_at(b);
-    for (size_t i = 0; i < 16; ++i) {
-      scale[i] = d * half_more(b[66 + i / 2] >> 4 * (i % 2) & 15) * 0.25f;
-    }
+    sixteen_scales(b + 66, d, scale);
     for (size_t i = 0; i < 32; ++i, codes += 8) {
       const uint32_t q = u16_at(b + 2 + 2 * i);
       put_signed(kIq2XsGrid[q & 511], even_signs(q >> 9), codes);
@@ -197,9 +199,7 @@ struct Iq2S {
   static constexpr bool kLeast = false;
   static void unpack(const uint8_t* b, int8_t* codes, float* scale, float*) {
     const float d = half_at(b);
-    for (size_t i = 0; i < 16; ++i) {
-      scale[i] = d * half_more(b[74 + i / 2] >> 4 * (i % 2) & 15) * 0.25f;
-    }
+    sixteen_scales(b + 74, d, scale);
     for (size_t i = 0; i < 32; ++i, codes += 8) {
       const uint32_t upper = b[66 + i / 4] >> 2 * (i % 4) & 3u;
       put_signed(kIq2SGrid[b[2 + i] | upper << 8], b[34 + i], codes);
