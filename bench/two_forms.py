@@ -3,7 +3,7 @@
 
     bench/two_forms.py --full-ms 360 > table.md
 
-By the arithmetic of src/fusion/expected_pass.*, for the prompt of bench_controller (4 chunks of 192 tokens, 32 of a
+By the arithmetic of src/control/pass_cost.*, for the prompt of bench_controller (4 chunks of 192 tokens, 32 of a
 question, shape 30m, hkvd at 15 %, the first chunk exact): for each chunk of what the store has of it, load a form or
 compute; the soonest set, and of sets that are as soon the one that rounds fewest rows. A store of one form has that
 form; one of two has both. A form's bytes are bits an element of 16, as `blend eval --codecs` measures them.

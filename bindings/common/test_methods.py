@@ -75,7 +75,7 @@ def exceptions(text):
     return {row[0]: dict(zip(LANGUAGES, row[1:4])) for row in rows}
 
 
-# What the shim has besides: arrays of an info, and a store that is none, since Go has no null for one.
+# What the shim has besides: arrays of an info, and an object that stands for no store, since Go has no null for one.
 SHIM_ONLY = {"Profile.chunk_prefix", "Profile.layer_steps", "Store.none"}
 
 

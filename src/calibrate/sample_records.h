@@ -1,8 +1,8 @@
 // SampleRecords: the chunks of sample prompts as records in the context of each other.
 //
-// So that calibration measures what `blend precompute` stores of a corpus (fusion/
-// corpus_precompute.h). The chunks of all samples are the corpus. Records are made for one sample
-// at a time, because those of all would not fit into memory.
+// So that calibration measures what `blend precompute` stores of a corpus
+// (fusion/contexts/corpus_precompute.h). The chunks of all samples are the corpus. Records are made
+// for one sample at a time, because those of all would not fit into memory.
 #pragma once
 
 #include <map>

@@ -64,7 +64,7 @@ CorpusRecords Model::precompute_texts(const Store& store, const Texts& texts,
     blendpp::CorpusOptions c = corpus_arguments(corpus, made);
     if (corpus.chunk_prefix_.empty()) c.chunk_prefix = nullptr;  // the head of the prompts
     const auto opened = store.get();
-    if (!opened) invalid("this needs a store, and Store::none() is none");
+    if (!opened) invalid("this needs a store: Store::none() stands for no store");
     slot_->get()->precompute_texts(*opened, texts.documents_, arguments.c, c);
     return made;
   });

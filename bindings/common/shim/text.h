@@ -19,7 +19,7 @@ class TextOptions {
 // What a prompt is made of. Texts are copied. Not thread-safe while it is built.
 class Texts : public Builder {
  public:
-  // title: "" is none.
+  // title: "" for no title.
   void add_document(const std::string& document, const std::string& title) noexcept;
   void set_question(const std::string& question) noexcept;
   // Of a conversation, which has no question.

@@ -101,7 +101,7 @@ void ServerLink::close() {
 
 Status ServerLink::check_fork() const {
   if (process_.is_this_process()) return Status::ok();
-  return {BLEND_E_FORKED, "the store was opened before fork(); open it anew in the child"};
+  return {BLEND_E_FORKED, "the store was opened before fork(); open it again in the child"};
 }
 
 std::unique_ptr<StoreSnapshot> ServerLink::above(std::unique_ptr<StoreSnapshot> below) {

@@ -6,7 +6,7 @@ import java.util.List;
  * What an answer is to be found in: a passage of a few hundred tokens. White space at its ends does not count.
  *
  * @param text of it
- * @param title for chat templates that write titles, and the label of the stored chunk; "" is none
+ * @param title for chat templates that write titles, and the label of the stored chunk; "" for no title
  */
 public record Document(String text, String title) {
   /**
