@@ -36,10 +36,10 @@ struct RopeParams {
   bool operator==(const RopeParams&) const = default;
 };
 
-// What Q of a position is multiplied by besides.
+// The factor on Q at a position (see RopeParams::q_growth).
 inline double q_growth(const RopeParams& rope, uint64_t position) {
   if (rope.q_growth == 0) return 1;
-  const uint64_t steps = position / rope.q_growth_rows;  // whole ones
+  const uint64_t steps = position / rope.q_growth_rows;  // rounded down
   return 1 + rope.q_growth * std::log1p(static_cast<double>(steps));
 }
 
