@@ -6,10 +6,13 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME rooms COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/rooms.py)
 set_tests_properties(rooms PROPERTIES LABELS house)
 
-# ---- Members that a mutex guards are used with the mutex held, where clang++ is found to say so.
-add_test(NAME guarded COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/guarded.py
-         ${PROJECT_BINARY_DIR})
-set_tests_properties(guarded PROPERTIES LABELS house SKIP_RETURN_CODE 77 TIMEOUT 1200)
+# ---- Members that a mutex guards are used with the mutex held, where clang++ is found to say so. A unity
+# build has no compile command of a source of ours; the release build looks at them all.
+if(NOT CMAKE_UNITY_BUILD)
+  add_test(NAME guarded COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/guarded.py
+           ${PROJECT_BINARY_DIR})
+  set_tests_properties(guarded PROPERTIES LABELS house SKIP_RETURN_CODE 77 TIMEOUT 1200)
+endif()
 
 # ---- Comments, help texts and documents are plain English.
 add_test(NAME english COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/english.py)
