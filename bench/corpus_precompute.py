@@ -6,7 +6,9 @@
 Made-up documents of --words words, drawn as often as the words of bench/questions are, a third of each from a
 topic of its own, so that some are alike. `blend precompute` stores them three times, each time in an empty store: after the
 head alone; in the context of --contexts similar chunks; and in context once more, interrupted in the middle (SIGINT, with
---kill SIGKILL) and run again. The third store must hold the records of the second. Times are of the whole command. On a machine
+--kill SIGKILL) and run again. The third store must hold the records of the second. With
+--stop-after-cpu the second is left out, and the interruption comes after that many CPU seconds: half the time for a large
+corpus; then the third must hold a record of every chunk. Times are of the whole command. On a machine
 that others use, look at the CPU time: "middle" is where half of it is used up.
 """
 import argparse
@@ -98,6 +100,7 @@ def main():
     parser.add_argument("--contexts", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kill", action="store_true", help="interrupt by SIGKILL")
+    parser.add_argument("--stop-after-cpu", type=float, metavar="S", help="leave out the run without an interruption")
     parser.add_argument("more", nargs="*", help="further options of blend precompute, after --")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="corpus"))
@@ -107,23 +110,34 @@ def main():
         write_documents(docs, args)
         plain = Run(args, docs, folder / "plain", 0)
         shutil.rmtree(folder / "plain")
-        whole = Run(args, docs, folder / "whole", args.contexts)
-        stored = ids(args, folder / "whole")
-        shutil.rmtree(folder / "whole")
-        first = Run(args, docs, folder / "restarted", args.contexts, stop_after_cpu=whole.cpu / 2)
+        runs = [("after the head", plain)]
+        stored, middle = None, args.stop_after_cpu
+        if middle is None:
+            whole = Run(args, docs, folder / "whole", args.contexts)
+            stored = ids(args, folder / "whole")
+            shutil.rmtree(folder / "whole")
+            runs.append(("in context", whole))
+            middle = whole.cpu / 2
+        first = Run(args, docs, folder / "restarted", args.contexts, stop_after_cpu=middle)
         half = len(ids(args, folder / "restarted"))
         second = Run(args, docs, folder / "restarted", args.contexts)
-        same = ids(args, folder / "restarted") == stored
+        runs += [("interrupted", first), ("run again", second)]
+        restarted = ids(args, folder / "restarted")
         n = plain.tokens()
         print(f"{args.chunks} chunks, {n} tokens, {args.contexts} passages each")
         print(f"{'':28} {'s':>8} {'CPU s':>8} {'tokens/s':>9} {'tokens/CPU s':>13} {'MiB':>7}")
-        for name, run in (("after the head", plain), ("in context", whole), ("interrupted", first),
-                          ("run again", second)):
-            rate = f"{n / run.seconds:9.0f} {n / run.cpu:13.0f}" if run in (plain, whole) else f"{'':23}"
-            print(f"{name:28} {run.seconds:8.1f} {run.cpu:8.1f} {rate} {run.mib:7.0f}")
-        print(f"{half} of {len(stored)} records were there after the interruption; both runs took "
-              f"{(first.cpu + second.cpu) / whole.cpu:.2f} times the CPU time of one; "
-              f"the records are {'the same' if same else 'NOT THE SAME'}")
+        for name, run in runs:
+            rate = "" if run in (first, second) else f"{n / run.seconds:9.0f} {n / run.cpu:13.0f}"
+            print(f"{name:28} {run.seconds:8.1f} {run.cpu:8.1f} {rate:23} {run.mib:7.0f}")
+        seconds, cpu = first.seconds + second.seconds, first.cpu + second.cpu
+        print(f"{'both together':28} {seconds:8.1f} {cpu:8.1f} {n / seconds:9.0f} {n / cpu:13.0f}")
+        print(f"{half} of {len(restarted)} records were there after the interruption")
+        if stored is None:
+            right = {chunk["id"] for chunk in second.report["chunks"]} <= set(restarted)
+        else:
+            print(f"both runs took {cpu / whole.cpu:.2f} times the CPU time of one")
+            right = restarted == stored
+        print(f"the records are {'all there' if right else 'NOT THE SAME'}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
