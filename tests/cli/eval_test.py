@@ -445,6 +445,23 @@ class EvalTest(unittest.TestCase):
         self.assertEqual([q["configs"][0]["kl8"] for q in few],
                          [q["configs"][0]["kl8"] for q in more[:2]])
 
+    def test_one_passage_is_one_passage_however_several_would_be_put_together(self):
+        out = self.on_the_example("--limit", "4", "--policies", "reuse", "--records",
+                                  "head,similar:1,joined:1,similar:2,joined:2,preceding:1,preceding:2")
+        self.assertEqual({c["n_misses"] for c in out["configs"]}, {0})
+        kl8 = {c["records"]: c["kl8_mean"] for c in out["configs"]}
+        self.assertEqual(kl8["joined:1"], kl8["similar:1"])
+        self.assertEqual(len(set(kl8.values())), 6)
+
+    def test_what_precedes_a_chunk_is_that_prompt_s(self):
+        args = ("--policies", "reuse", "--records", "preceding:1")
+        two = [dict(row, chunks=chunks) for row, chunks in zip(records(2), (CHUNKS[:3], CHUNKS[2::-1]))]
+        self.write(two)
+        both = self.json(*args)["questions"]
+        self.write(two[1:])
+        alone = self.json(*args)["questions"]
+        self.assertEqual(both[1]["configs"][0]["kl8"], alone[0]["configs"][0]["kl8"])
+
     CHAT = ("{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
             "{{ wish }}[assistant]")
 

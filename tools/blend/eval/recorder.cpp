@@ -18,15 +18,15 @@ blendpp::Tokens joined(std::initializer_list<const blendpp::Tokens*> parts) {
   return out;
 }
 
-// FNV-1a: the same on every platform.
-uint64_t hash_of(const std::vector<blendpp::Tokens>& chunks) {
+// Tells lists of chunks apart. FNV-1a: the same on every platform.
+std::string mark_of(const std::vector<blendpp::Tokens>& chunks) {
   uint64_t hash = 0xcbf29ce484222325u;
   const auto add = [&](uint64_t value) { hash = (hash ^ value) * 0x100000001b3u; };
   for (const blendpp::Tokens& chunk : chunks) {
     add(chunk.size());
     for (const int32_t token : chunk) add(static_cast<uint64_t>(token));
   }
-  return hash;
+  return format("%016llx", static_cast<unsigned long long>(hash));
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ const SimilarChunks& Recorder::similar() {
   if (!similar_) {
     std::vector<blendpp::Tokens> chunks;
     for (const std::string& text : corpus_) chunks.push_back(model_.tokenize(text));
-    corpus_mark_ = format("%016llx", static_cast<unsigned long long>(hash_of(chunks)));
+    corpus_mark_ = mark_of(chunks);
     similar_.emplace(chunks);
   }
   return *similar_;
@@ -73,10 +73,15 @@ const std::string& Recorder::corpus_mark() {
   return corpus_mark_;
 }
 
-std::string Recorder::tenant(const std::string& records, uint32_t codec) {
+std::string Recorder::tenant(const std::string& records, uint32_t codec, const Question& question) {
   std::string name = "eval " + records;
-  // The passages are not part of an id: another data set has others.
-  if (kind(records).is == Is::similar) name += " of " + corpus_mark();
+  // The passages are not part of an id: another data set, or another prompt, has others.
+  const RecordKind& wanted = kind(records);
+  if (wanted.is == Is::preceding) {
+    name += " of " + mark_of(question.chunks);
+  } else if (wanted.contextual()) {
+    name += " of " + corpus_mark();
+  }
   if (codecs_.size() > 1) name += ", " + name_of(codec_choices(), codec);
   return name;
 }
@@ -87,6 +92,8 @@ const blendpp::Tokens& Recorder::chunk_prefix(const std::string& records,
     case Is::head:
     case Is::predecessor:
     case Is::similar:
+    case Is::joined:
+    case Is::preceding:
       return question.head;
     case Is::alone:
     case Is::bos:
@@ -103,7 +110,7 @@ void Recorder::find(const std::string& records, uint32_t codec, const Question& 
   const blendpp::Tokens& prefix = chunk_prefix(records, question);
   fuse.chunk_prefix = prefix.empty() ? &kNothing : prefix.data();
   fuse.n_chunk_prefix = prefix.size();
-  tenant_ = tenant(records, codec);
+  tenant_ = tenant(records, codec, question);
   fuse.tenant = tenant_.c_str();
 }
 
@@ -136,8 +143,26 @@ void Recorder::put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
   size.stored_bytes += stored() - before;
 }
 
+std::vector<const blendpp::Tokens*> Recorder::passages(const RecordKind& kind,
+                                                       const Question& question, size_t i) {
+  if (kind.is == Is::preceding) {  // the nearest first
+    std::vector<const blendpp::Tokens*> before;
+    for (size_t j = i; j > 0 && before.size() < kind.n_passages; --j) {
+      before.push_back(&question.chunks[j - 1]);
+    }
+    return before;
+  }
+  auto alike = similar().most_similar(question.chunks[i], kind.n_passages);
+  if (kind.is != Is::joined || alike.empty()) return alike;
+  joined_.clear();  // the most similar last, next to the chunk
+  for (auto it = alike.rbegin(); it != alike.rend(); ++it) {
+    joined_.insert(joined_.end(), (*it)->begin(), (*it)->end());
+  }
+  return {&joined_};
+}
+
 void Recorder::store(const Question& question, const std::string& records, uint32_t codec) {
-  const std::string owner = tenant(records, codec);
+  const std::string owner = tenant(records, codec, question);
   blendpp::Tokens before;
   for (const blendpp::Tokens& prefix : question.prefixes) {
     put(prefix, before, owner, codec);
@@ -152,13 +177,13 @@ void Recorder::store(const Question& question, const std::string& records, uint3
       continue;
     }
     put(chunk, prefix, owner, codec);
-    if (wanted.is != Is::similar) continue;
+    if (!wanted.contextual()) continue;
     // Records as blend_precompute_corpus makes them, but only for this question: the one after the
     // head, a prefix hit where the chunk comes first; those of the passages, whose rows are loaded;
     // and the mean.
-    const auto passages = similar().most_similar(chunk, wanted.n_similar);
-    for (const blendpp::Tokens* passage : passages) put(*passage, prefix, owner, codec);
-    if (!passages.empty()) put(chunk, prefix, owner, codec, passages);
+    const auto after = passages(wanted, question, i);
+    for (const blendpp::Tokens* passage : after) put(*passage, prefix, owner, codec);
+    if (!after.empty()) put(chunk, prefix, owner, codec, after);
   }
 }
 

@@ -52,11 +52,14 @@ class Recorder {
  private:
   const RecordKind& kind(const std::string& records);
   const blendpp::Tokens& chunk_prefix(const std::string& records, const Question& question);
-  std::string tenant(const std::string& records, uint32_t codec);
+  std::string tenant(const std::string& records, uint32_t codec, const Question& question);
   const SimilarChunks& similar();
   const std::string& corpus_mark();
   void put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix, const std::string& tenant,
            uint32_t codec, const std::vector<const blendpp::Tokens*>& contexts = {});
+  // What chunk `i` is prefilled after, for a contextual kind.
+  std::vector<const blendpp::Tokens*> passages(const RecordKind& kind, const Question& question,
+                                               size_t i);
   void store(const Question& question, const std::string& records, uint32_t codec);
 
   const blendpp::Model& model_;
@@ -70,6 +73,7 @@ class Recorder {
   std::set<uint32_t> codecs_;
   std::optional<SimilarChunks> similar_;
   std::string tenant_;                    // of the fuse that is prepared
+  blendpp::Tokens joined_;                // the passage that was put together last
   std::string corpus_mark_;               // tells two data sets apart
   std::map<uint32_t, CodecSize> sizes_;   // of codecs that were named
   std::vector<blendpp::ChunkId> stored_;  // by this run

@@ -12,23 +12,30 @@ namespace {
 using Is = RecordKind::Is;
 
 constexpr std::string_view kText = "text:";
-constexpr std::string_view kSimilar = "similar:";
-constexpr size_t kMostSimilar = BLEND_MOST_CONTEXTS;
+constexpr size_t kMostPassages = BLEND_MOST_CONTEXTS;
 
 constexpr std::pair<std::string_view, Is> kWords[] = {
     {"alone", Is::alone}, {"head", Is::head}, {"predecessor", Is::predecessor}, {"bos", Is::bos}};
 
-// M of "similar:M"; 0 if it is not of that form.
+constexpr std::pair<std::string_view, Is> kWithPassages[] = {
+    {"similar:", Is::similar}, {"joined:", Is::joined}, {"preceding:", Is::preceding}};
+
+// M of "similar:M" and its like; 0 if it is not of that form.
 size_t passages_of(std::string_view item) {
-  if (item.substr(0, kSimilar.size()) != kSimilar) return 0;
-  const std::string_view digits = item.substr(kSimilar.size());
+  const size_t colon = item.find(':');
+  if (colon == item.npos) return 0;
+  const std::string_view word = item.substr(0, colon + 1);
+  if (std::none_of(std::begin(kWithPassages), std::end(kWithPassages),
+                   [&](const auto& k) { return k.first == word; }))
+    return 0;
+  const std::string_view digits = item.substr(colon + 1);
   if (digits.empty() || digits.size() > 2) return 0;
   size_t n = 0;
   for (const char c : digits) {
     if (c < '0' || c > '9') return 0;
     n = 10 * n + static_cast<size_t>(c - '0');
   }
-  return n <= kMostSimilar ? n : 0;
+  return n <= kMostPassages ? n : 0;
 }
 
 bool is_text(std::string_view item) { return item.substr(0, kText.size()) == kText; }
@@ -48,9 +55,11 @@ bool begins_item(std::string_view list) {
 RecordKind parse_record_kind(const std::string& name) {
   RecordKind kind;
   kind.name = name;
-  kind.n_similar = passages_of(name);
-  if (kind.n_similar > 0) {
-    kind.is = Is::similar;
+  kind.n_passages = passages_of(name);
+  if (kind.n_passages > 0) {
+    for (const auto& [word, is] : kWithPassages) {
+      if (name.compare(0, word.size(), word) == 0) kind.is = is;
+    }
     return kind;
   }
   if (is_text(name)) {
@@ -66,9 +75,11 @@ RecordKind parse_record_kind(const std::string& name) {
     kind.is = is;
     return kind;
   }
-  throw CommandError(kExitUsage, "--records: '" + name +
-                                     "' must be alone, head, predecessor, similar:M (M from 1 to " +
-                                     std::to_string(kMostSimilar) + "), bos or text:...");
+  throw CommandError(kExitUsage,
+                     "--records: '" + name +
+                         "' must be alone, head, predecessor, similar:M, joined:M, preceding:M "
+                         "(M from 1 to " +
+                         std::to_string(kMostPassages) + "), bos or text:...");
 }
 
 std::vector<std::string> split_record_kinds(std::string_view list) {

@@ -14,14 +14,19 @@ struct RecordKind {
     alone,        // after nothing
     head,         // after the prompt's head: all tokens before its first chunk
     predecessor,  // after the head and the chunk before it; the first after the head
-    similar,  // contextual: the mean over the most similar other chunks; the first after the head
-    bos,      // after BOS
-    text,     // after a text
-    profile   // after what a profile says
+    // Contextual, where a chunk is not the first; the first after the head:
+    similar,    // the mean over prefills after each of the most similar chunks
+    joined,     // after the most similar chunks, one after the other
+    preceding,  // the mean over prefills after each of the chunks before it in the prompt
+    bos,        // after BOS
+    text,       // after a text
+    profile     // after what a profile says
   };
   Is is = Is::head;
-  std::string name;      // as it was given
-  size_t n_similar = 0;  // of `similar`
+  std::string name;       // as it was given
+  size_t n_passages = 0;  // of the contextual kinds
+
+  bool contextual() const { return n_passages > 0; }
 };
 
 // What a profile's kind is called in the tables.
@@ -29,8 +34,9 @@ inline constexpr const char* kProfileRecords = "profile";
 
 // From one of the items below, or "profile". Throws CommandError (usage).
 RecordKind parse_record_kind(const std::string& name);
-// Items of a comma-separated list: alone, head, predecessor, similar:M, bos, text:... A comma in a
-// text belongs to it unless another item follows. Throws CommandError (usage) for anything else.
+// Items of a comma-separated list: alone, head, predecessor, similar:M, joined:M, preceding:M, bos,
+// text:... A comma in a text belongs to it unless another item follows. Throws CommandError (usage)
+// for anything else.
 std::vector<std::string> split_record_kinds(std::string_view list);
 
 }  // namespace blend_cli
