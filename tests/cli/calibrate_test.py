@@ -280,7 +280,7 @@ class CalibrateTest(unittest.TestCase):
         docs.mkdir()
         (docs / "a.txt").write_text("Clouds came in from the sea. In spring Mara became the miller.")
         sizes = {}
-        for command, more in (("precompute", []), ("ask", ["--question", "who?", "--max-tokens", "1"])):
+        for command, more in (("precompute", []), ("ask", ["--question", "who?", "--max-tokens", "1", "--on-miss", "precompute"])):
             for name, profile in (("alike", "none"), ("split", steps)):
                 store = self.dir / (command + name)
                 done = self.run_blend(command, "--store", store, "--docs", docs, "--codec", "rans",

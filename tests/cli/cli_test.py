@@ -281,12 +281,21 @@ class CliTest(unittest.TestCase):
         self.assertTrue(all(s["source"] == "store" for s in chunks))
 
     def test_ask_from_nothing_and_the_second_run_hits(self):
-        first = self.ask()
+        exact = self.ask("--policy", "full", "--kv-dtype", "f32")
+        first = self.ask("--kv-dtype", "f32")
         self.assertGreater(first["fusion"]["n_misses"], 0)
-        second = self.ask()
+        self.assertEqual(first["fusion"]["miss_ns"] // 10**6, 0)  # nothing was stored before the answer
+        self.assertEqual(first["answer"], exact["answer"])  # computed inline
+        second = self.ask("--kv-dtype", "f32")
         self.assertEqual(second["fusion"]["n_misses"], 0)
         self.assertGreater(second["fusion"]["n_hits"], 0)
-        self.assertEqual(first["answer"], second["answer"])
+
+    def test_ask_can_precompute_what_is_missing(self):
+        first = self.ask("--on-miss", "precompute")
+        self.assertGreater(first["fusion"]["n_misses"], 0)
+        self.assertEqual({s["source"] for s in first["fusion"]["segments"] if s["kind"] == "chunk"}, {"precomputed"})
+        second = self.ask()
+        self.assertEqual(second["fusion"]["n_misses"], 0)
 
     def test_ratio_one_answers_as_full_prefill(self):
         options = ["--kv-dtype", "f32"]
@@ -296,6 +305,7 @@ class CliTest(unittest.TestCase):
         self.assertEqual(full["fusion"]["n_hits"], 0)
 
     def test_ratio_is_the_share_of_rows(self):
+        self.precompute()
         fusion = self.ask("--ratio", "0.25")["fusion"]
         self.assertAlmostEqual(fusion["n_rows_selected"] / fusion["n_rows_reused"], 0.25, delta=0.1)
 
@@ -305,7 +315,8 @@ class CliTest(unittest.TestCase):
         # For records after the head; a short prompt has a larger share.
         share = 1 - (1 - 0.45) ** (800 / by_default["n_rows_reused"]) ** 0.5
         self.assertAlmostEqual(by_default["ratio"], share, places=6)
-        self.assertEqual(self.ask("--ratio", "fidelity", "--agreement", "0.9")["fusion"]["ratio"], by_default["ratio"])
+        self.precompute("--tenant", "other")  # the first answer has made better records
+        self.assertEqual(self.ask("--tenant", "other", "--ratio", "fidelity", "--agreement", "0.9")["fusion"]["ratio"], by_default["ratio"])
         place = [*self.place, "--docs", self.docs, "--question", "x"]
         refused = self.blend("ask", *place, "--checks", "2", code=2)
         self.assertIn("--ratio 0.15", refused.stderr)
@@ -358,6 +369,7 @@ class CliTest(unittest.TestCase):
 
     def test_exact_after_a_moment(self):
         full = self.ask("--policy", "full", "--kv-dtype", "f32")
+        self.precompute("--kv-dtype", "f32")
         self.assertNotEqual(self.ask("--policy", "reuse", "--kv-dtype", "f32")["answer"], full["answer"])
         out = self.ask("--exact", "--policy", "reuse", "--kv-dtype", "f32")
         for key in ("answer", "n_generated", "stopped"):
@@ -400,6 +412,7 @@ class CliTest(unittest.TestCase):
         self.assertTrue(run.stdout.startswith(quiet.stdout.rstrip("\n")))
 
     def test_system_text_is_an_exact_prefix(self):
+        self.precompute("--system", "be kind")
         fusion = self.ask("--system", "be kind")["fusion"]
         self.assertEqual(fusion["segments"][0]["kind"], "prefix")
         self.assertTrue(fusion["segments"][0]["exact"])

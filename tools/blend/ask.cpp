@@ -42,7 +42,7 @@ struct AskOptions {
   uint32_t checks = 1;
   uint64_t policy_seed = 0;
   std::string ape = "0.9:0.9";
-  std::string on_miss = "precompute";
+  std::string on_miss = "compute_store";
   bool read_only = false;
   std::string on_untrusted = "fuse";
   uint32_t max_tokens = 128;
@@ -321,8 +321,9 @@ void print_turn(const Turn& turn, const AskOptions& options) {
   if (options.compare) std::cout << '\n' << comparison_text(turn.comparison);
 }
 
-// What the fuse stored in the background is on disk before a comparison loads it. The answer is
-// right whether or not there was room, so this is a note and not a failure.
+// Waits until missing chunks are stored, and better records of the others: closing the store would
+// drop what is not. The answer is right whether or not there was room, so this is a note and not a
+// failure.
 std::string flushed(const blendpp::Store& store) {
   try {
     store.flush();
@@ -372,6 +373,7 @@ void run(const AskOptions& options) {
     if (options.compare) {
       ProgressBar bar("Comparing");
       turn.comparison = compare(model, store, turn.prompt, turn.fuse, turn.fuse.reserve_tokens);
+      flushed(store);
     }
     if (options.common.json) continue;
     std::cout << '\n';
@@ -474,8 +476,9 @@ void add_fuse_options(CLI::App& command, AskOptions& options) {
   command
       .add_option(
           "--on-miss", options.on_miss,
-          "A chunk that is not stored: precompute (and store) it before the rest, compute it "
-          "inline, compute it inline and store it afterwards, or fail")
+          "A chunk that is not stored: compute it inline, which is exact, and store it after the "
+          "answer (compute_store); compute it inline; prefill and store it before the rest "
+          "(precompute); or fail")
       ->check(CLI::IsMember(names_of(kOnMiss)))
       ->capture_default_str();
   command
