@@ -15,12 +15,16 @@ std::vector<uint32_t> positions(uint32_t first, size_t n) {
   return pos;
 }
 
+Status named(Status status, const std::string& name) {
+  return name.empty() ? status : status.with_context(name);
+}
+
 }  // namespace
 
 struct ChunkPrefill::Work {
   std::shared_ptr<ChunkRecord> record;
-  uint64_t n_passes = 1;
-  uint64_t n_done = 0;                              // passes
+  std::string name;
+  size_t n_passes = 1;
   std::vector<float> inside;                        // [n_tokens], summed over passes and layers
   std::vector<float> outside;                       // [n_tokens]
   std::vector<std::unique_ptr<DeviceBuffer>> sums;  // of the layers' K | V; of several passes only
@@ -28,75 +32,142 @@ struct ChunkPrefill::Work {
   uint32_t n_tokens() const { return record->meta.shape.n_tokens; }
 };
 
+struct ChunkPrefill::Lane {
+  Lane(Work& of, size_t pass, const ContextPassage* after, uint32_t n_head)
+      : work(&of),
+        number(pass),
+        stored(after == nullptr ? nullptr : after->stored),
+        before(after == nullptr || stored != nullptr ? std::span<const int32_t>{} : after->tokens),
+        n_fresh(static_cast<uint32_t>(before.size())),
+        first_slot(n_head + static_cast<uint32_t>(after == nullptr ? 0 : after->tokens.size()) -
+                   n_fresh),
+        inside(n_fresh, first_slot + n_fresh, of.n_tokens()) {}
+
+  uint32_t n_rows() const { return n_fresh + work->n_tokens(); }
+
+  Work* work;
+  size_t number;  // of the work's passes
+  ChunkSource* stored;
+  std::span<const int32_t> before;  // the passage, where it is computed here
+  uint32_t n_fresh;                 // rows of `before`
+  uint32_t first_slot;              // of the computed rows
+  uint32_t first_row = 0;           // in x
+  InsideMass inside;
+};
+
+struct ChunkPrefill::Group {
+  std::vector<Lane> lanes;
+  uint32_t n_rows = 0;
+  AlignedBuffer space;  // a layer of a stored passage
+
+  void add(Lane lane) {
+    lane.first_row = n_rows;
+    n_rows += lane.n_rows();
+    lanes.push_back(std::move(lane));
+  }
+};
+
+size_t ChunkJob::n_rows() const {
+  size_t rows = passages.empty() ? meta.tokens.size() : 0;
+  for (const ContextPassage& passage : passages) {
+    rows += meta.tokens.size() + (passage.stored == nullptr ? passage.tokens.size() : 0);
+  }
+  return rows;
+}
+
 Result<std::unique_ptr<ChunkPrefill>> ChunkPrefill::create(const Model& model,
                                                            std::span<const int32_t> head,
                                                            uint32_t rows, const Watch& watch) {
   std::unique_ptr<ChunkPrefill> made(new ChunkPrefill(model, head));
-  BLEND_RETURN_IF_ERROR(made->reserve(rows, watch));
+  BLEND_RETURN_IF_ERROR(made->reserve(rows, rows, watch));
   return made;
 }
 
-Status ChunkPrefill::reserve(uint32_t rows, const Watch& watch) {
-  if (rows <= rows_ && cache_ != nullptr) return Status::ok();
+Status ChunkPrefill::check_fits(size_t rows) const {
   const size_t context = model_.context_length();
   if (head_.size() > context || rows > context - head_.size()) {
-    return make_error(BLEND_E_CONTEXT_LENGTH,
-                      "the chunk has %u tokens after a chunk prefix of %zu; the model's context is "
-                      "%u",
-                      rows, head_.size(), model_.context_length());
+    return make_error(
+        BLEND_E_CONTEXT_LENGTH,
+        "the chunk has %zu tokens after a chunk prefix of %zu; the model's context is "
+        "%u",
+        rows, head_.size(), model_.context_length());
   }
-  const ModelConfig& c = model_.config();
+  return Status::ok();
+}
+
+Status ChunkPrefill::reserve(uint32_t rows, uint32_t together, const Watch& watch) {
+  BLEND_RETURN_IF_ERROR(check_fits(rows));
   const auto n_head = static_cast<uint32_t>(head_.size());
-  cache_.reset();  // frees it before the second one is made
+  if (forward_ == nullptr || together > together_) {
+    forward_.reset();  // frees it before the second one is made
+    BLEND_ASSIGN(forward_, Forward::create(model_, std::max(n_head, together)));
+    together_ = together;
+  }
+  if (cache_ != nullptr && rows <= rows_) return Status::ok();
+  cache_.reset();
   BLEND_ASSIGN(ropes_, model_.ropes(n_head + rows));
-  BLEND_ASSIGN(cache_, model_.backend().make_kv_cache(c, n_head + rows));
-  BLEND_ASSIGN(forward_, Forward::create(model_, std::max(n_head, rows)));
+  BLEND_ASSIGN(cache_, model_.backend().make_kv_cache(model_.config(), n_head + rows));
   fresh_slots_.assign(n_head + rows, 0);
   rows_ = rows;
-  if (n_head == 0) return Status::ok();
+  const Status computed = n_head == 0 ? Status::ok() : compute_head(watch);
+  if (!computed.is_ok()) cache_.reset();
+  return computed;
+}
+
+Status ChunkPrefill::compute_head(const Watch& watch) {
+  const auto n_head = static_cast<uint32_t>(head_.size());
+  const uint32_t n_layers = model_.config().n_layers;
   const std::vector<uint32_t> pos = positions(0, n_head);
   const Tensor x = forward_->x(n_head), kv = forward_->kv(n_head);
   BLEND_RETURN_IF_ERROR(forward_->embed(head_.data(), x));
-  for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
+  for (uint32_t layer = 0; layer < n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch.check());
     BLEND_RETURN_IF_ERROR(forward_->compute_kv(layer, x, kv, watch));
     BLEND_RETURN_IF_ERROR(
         model_.backend().write_kv(*cache_, layer, ropes_->keys(layer), kv, pos.data()));
-    if (layer + 1 == c.n_layers) break;  // nothing reads its output
+    if (layer + 1 == n_layers) break;  // nothing reads its output
     BLEND_RETURN_IF_ERROR(forward_->finish_layer(layer, *cache_, *ropes_, x, pos.data(), watch));
   }
   return Status::ok();
 }
 
-Status ChunkPrefill::place(ChunkSource& stored, uint32_t layer, AlignedBuffer& space) {
-  const ChunkShape& shape = stored.meta().shape;
-  if (layer + 1 < shape.n_layers) stored.prefetch(layer + 1);
-  BLEND_RETURN_IF_ERROR(stored.read_layer(layer, space.data()));
-  const StoredRun run{space.data(), space.data() + shape.plane_bytes(), shape.dtype, shape.n_tokens,
-                      static_cast<uint32_t>(head_.size())};
-  BLEND_RETURN_IF_ERROR(model_.backend().fusion().scatter(*cache_, layer, ropes_->keys(layer),
-                                                          {&run, 1}, fresh_slots_.data(), nullptr));
-  BLEND_ASSIGN(const std::unique_ptr<Fence> done, model_.backend().fence());
-  if (done != nullptr) done->wait();  // `space` is read into next
-  return Status::ok();
+Status ChunkPrefill::place(Lane& lane, AlignedBuffer& space, uint32_t layer, Tensor kv,
+                           const uint32_t* pos) {
+  Backend& b = model_.backend();
+  if (lane.stored != nullptr) {
+    const ChunkShape& shape = lane.stored->meta().shape;
+    if (layer + 1 < shape.n_layers) lane.stored->prefetch(layer + 1);
+    BLEND_RETURN_IF_ERROR(lane.stored->read_layer(layer, space.data()));
+    const StoredRun run{space.data(), space.data() + shape.plane_bytes(), shape.dtype,
+                        shape.n_tokens, static_cast<uint32_t>(head_.size())};
+    BLEND_RETURN_IF_ERROR(b.fusion().scatter(*cache_, layer, ropes_->keys(layer), {&run, 1},
+                                             fresh_slots_.data(), nullptr));
+    BLEND_ASSIGN(const std::unique_ptr<Fence> done, b.fence());
+    if (done != nullptr) done->wait();  // `space` is read into next
+  }
+  return b.write_kv(*cache_, layer, ropes_->keys(layer), kv.slice(lane.first_row, lane.n_rows()),
+                    pos + lane.first_row);
 }
 
-Status ChunkPrefill::keep(uint32_t layer, Tensor kv, Work& work) {
+Status ChunkPrefill::keep(Lane& lane, uint32_t layer, Tensor kv) {
   Backend& b = model_.backend();
-  Tensor mean = kv;
+  Work& work = *lane.work;
+  const Tensor fresh = kv.slice(lane.first_row + lane.n_fresh, work.n_tokens());
+  Tensor mean = fresh;
   if (work.n_passes > 1) {
-    if (work.n_done == 0) {
-      BLEND_ASSIGN(work.sums[layer], b.allocate(static_cast<size_t>(kv.rows * kv.cols *
-                                                                    b.traits().activation_bytes)));
+    std::unique_ptr<DeviceBuffer>& sum = work.sums[layer];
+    const int64_t bytes = b.traits().activation_bytes;
+    if (lane.number == 0) {
+      BLEND_ASSIGN(sum, b.allocate(static_cast<size_t>(fresh.rows * fresh.cols * bytes)));
     }
-    mean = {work.sums[layer]->data(), kv.rows, kv.cols, b.traits().activation_bytes};
-    if (work.n_done == 0) {
-      const std::vector<uint32_t> all = positions(0, static_cast<size_t>(kv.rows));
-      BLEND_RETURN_IF_ERROR(b.gather(kv, all.data(), mean));
+    mean = {sum->data(), fresh.rows, fresh.cols, bytes};
+    if (lane.number == 0) {
+      const std::vector<uint32_t> all = positions(0, static_cast<size_t>(fresh.rows));
+      BLEND_RETURN_IF_ERROR(b.gather(fresh, all.data(), mean));
     } else {
-      BLEND_RETURN_IF_ERROR(b.add(mean, kv));
+      BLEND_RETURN_IF_ERROR(b.add(mean, fresh));
     }
-    if (work.n_done + 1 < work.n_passes) return Status::ok();
+    if (lane.number + 1 < work.n_passes) return Status::ok();
     BLEND_RETURN_IF_ERROR(b.scale(mean, 1.0f / static_cast<float>(work.n_passes)));
   }
   return b.fusion()
@@ -104,80 +175,163 @@ Status ChunkPrefill::keep(uint32_t layer, Tensor kv, Work& work) {
       .with_context("layer " + std::to_string(layer));
 }
 
-Status ChunkPrefill::pass(const ContextPassage* passage, Work& work, const Watch& watch) {
+Status ChunkPrefill::compute_layer(Group& group, uint32_t layer, Tensor x, Tensor kv,
+                                   const uint32_t* pos, const Watch& watch) {
   const ModelConfig& c = model_.config();
-  const std::vector<int32_t>& chunk = work.record->meta.tokens;
-  const uint32_t n = work.n_tokens();
-  const auto n_passage = static_cast<uint32_t>(passage == nullptr ? 0 : passage->tokens.size());
-  const auto n_head = static_cast<uint32_t>(head_.size());
-  ChunkSource* const stored = passage == nullptr ? nullptr : passage->stored;
-  const uint32_t n_fresh = stored == nullptr ? n_passage : 0;  // of the passage, computed here
-  std::vector<int32_t> tokens;
-  if (n_fresh > 0) tokens.assign(passage->tokens.begin(), passage->tokens.end());
-  tokens.insert(tokens.end(), chunk.begin(), chunk.end());
-  const std::vector<uint32_t> pos = positions(n_head + n_passage - n_fresh, tokens.size());
-  AlignedBuffer space;
-  if (stored != nullptr) {
-    BLEND_ASSIGN(space, AlignedBuffer::allocate(stored->meta().shape.layer_bytes()));
+  BLEND_RETURN_IF_ERROR(forward_->compute_kv(layer, x, kv, watch));
+  for (Lane& lane : group.lanes) {
+    Work& work = *lane.work;
+    BLEND_RETURN_IF_ERROR(named(keep(lane, layer, kv), work.name));
+    if (layer != outside_layer(c) || lane.number > 0) continue;
+    const int64_t first = lane.first_row + lane.n_fresh, n = work.n_tokens();
+    BLEND_ASSIGN(work.outside, outside_mass(model_, work.record->meta.tokens, *forward_,
+                                            x.slice(first, n), kv.slice(first, n), watch));
   }
-
-  const Tensor x = forward_->x(n_fresh + n), kv = forward_->kv(n_fresh + n);
-  InsideMass inside(n_fresh, n_head + n_passage, n);
-  BLEND_RETURN_IF_ERROR(forward_->embed(tokens.data(), x));
-  for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
-    BLEND_RETURN_IF_ERROR(
-        watch.report(work.n_done * c.n_layers + layer, work.n_passes * c.n_layers));
-    if (stored != nullptr) BLEND_RETURN_IF_ERROR(place(*stored, layer, space));
-    BLEND_RETURN_IF_ERROR(forward_->compute_kv(layer, x, kv, watch));
-    BLEND_RETURN_IF_ERROR(keep(layer, kv.slice(n_fresh, n), work));
-    BLEND_RETURN_IF_ERROR(
-        model_.backend().write_kv(*cache_, layer, ropes_->keys(layer), kv, pos.data()));
-    if (layer == outside_layer(c) && work.n_done == 0) {
-      BLEND_ASSIGN(work.outside, outside_mass(model_, chunk, *forward_, x.slice(n_fresh, n),
-                                              kv.slice(n_fresh, n), watch));
+  const auto place_lane = [&](size_t i) {
+    Lane& lane = group.lanes[i];
+    return named(place(lane, group.space, layer, kv, pos), lane.work->name);
+  };
+  if (layer + 1 == c.n_layers) {  // nothing reads its output
+    for (size_t i = 0; i < group.lanes.size(); ++i) {
+      Lane& lane = group.lanes[i];
+      BLEND_RETURN_IF_ERROR(place_lane(i));
+      BLEND_RETURN_IF_ERROR(lane.inside.last_layer(*forward_, layer, *cache_, *ropes_,
+                                                   x.slice(lane.first_row, lane.n_rows()),
+                                                   pos + lane.first_row, watch));
     }
-    if (layer + 1 == c.n_layers) {  // nothing reads its output
-      BLEND_RETURN_IF_ERROR(
-          inside.last_layer(*forward_, layer, *cache_, *ropes_, x, pos.data(), watch));
-      break;
+    return Status::ok();
+  }
+  if (group.lanes.size() == 1) {  // of any number of rows
+    Lane& lane = group.lanes[0];
+    BLEND_RETURN_IF_ERROR(place_lane(0));
+    BLEND_RETURN_IF_ERROR(
+        forward_->finish_layer(layer, *cache_, layer, *ropes_, x, pos, watch, lane.inside.out()));
+  } else {
+    std::vector<Forward::Part> parts;
+    for (Lane& lane : group.lanes) {
+      parts.push_back({lane.first_row, lane.n_rows(), lane.inside.out()});
     }
     BLEND_RETURN_IF_ERROR(
-        forward_->finish_layer(layer, *cache_, layer, *ropes_, x, pos.data(), watch, inside.out()));
-    inside.add();
+        forward_->finish_parts(layer, *cache_, *ropes_, x, pos, parts, place_lane, watch));
   }
-  work.inside.resize(n, 0.0f);
-  std::transform(work.inside.begin(), work.inside.end(), inside.inside().begin(),
-                 work.inside.begin(), std::plus<>());
-  ++work.n_done;
+  for (Lane& lane : group.lanes) lane.inside.add();
   return Status::ok();
 }
 
-Result<std::shared_ptr<ChunkRecord>> ChunkPrefill::run(std::span<const ContextPassage> passages,
-                                                       ChunkMeta meta, const Watch& watch) {
-  const ModelConfig& c = model_.config();
-  size_t rows = meta.tokens.size();
-  for (const ContextPassage& passage : passages) {
-    rows = std::max(rows, meta.tokens.size() + passage.tokens.size());
+Status ChunkPrefill::compute(Group& group, const Watch& watch) {
+  const uint32_t n_layers = model_.config().n_layers;
+  std::vector<int32_t> tokens;
+  std::vector<uint32_t> pos;
+  size_t layer_bytes = 0;
+  for (const Lane& lane : group.lanes) {
+    const std::vector<int32_t>& chunk = lane.work->record->meta.tokens;
+    tokens.insert(tokens.end(), lane.before.begin(), lane.before.end());
+    tokens.insert(tokens.end(), chunk.begin(), chunk.end());
+    for (uint32_t i = 0; i < lane.n_rows(); ++i) pos.push_back(lane.first_slot + i);
+    if (lane.stored != nullptr) {
+      layer_bytes = std::max(layer_bytes, lane.stored->meta().shape.layer_bytes());
+    }
   }
-  BLEND_RETURN_IF_ERROR(reserve(static_cast<uint32_t>(rows), watch));
+  if (layer_bytes > 0) {
+    BLEND_ASSIGN(group.space, AlignedBuffer::allocate(layer_bytes));
+  }
+  const Tensor x = forward_->x(group.n_rows), kv = forward_->kv(group.n_rows);
+  BLEND_RETURN_IF_ERROR(forward_->embed(tokens.data(), x));
+  for (uint32_t layer = 0; layer < n_layers; ++layer) {
+    BLEND_RETURN_IF_ERROR(watch.report(layer, n_layers));
+    BLEND_RETURN_IF_ERROR(compute_layer(group, layer, x, kv, pos.data(), watch));
+  }
+  for (Lane& lane : group.lanes) {
+    std::vector<float>& sum = lane.work->inside;
+    sum.resize(lane.work->n_tokens(), 0.0f);
+    std::transform(sum.begin(), sum.end(), lane.inside.inside().begin(), sum.begin(),
+                   std::plus<>());
+  }
+  return Status::ok();
+}
 
-  Work work;
-  work.record = std::make_shared<ChunkRecord>();
-  BLEND_ASSIGN(work.record->data, AlignedBuffer::allocate(meta.shape.total_bytes()));
-  work.record->meta = std::move(meta);
-  work.n_passes = std::max<size_t>(1, passages.size());
-  work.sums.resize(c.n_layers);
-  if (passages.empty()) BLEND_RETURN_IF_ERROR(pass(nullptr, work, watch));
-  for (const ContextPassage& passage : passages) {
-    BLEND_RETURN_IF_ERROR(pass(&passage, work, watch));
+Result<std::vector<ChunkPrefill::Work>> ChunkPrefill::works_of(std::span<ChunkJob> jobs) const {
+  const uint32_t n_layers = model_.config().n_layers;
+  std::vector<Work> works(jobs.size());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    Work& work = works[i];
+    work.record = std::make_shared<ChunkRecord>();
+    BLEND_ASSIGN(work.record->data, AlignedBuffer::allocate(jobs[i].meta.shape.total_bytes()));
+    work.record->meta = std::move(jobs[i].meta);
+    work.name = std::move(jobs[i].name);
+    work.n_passes = std::max<size_t>(1, jobs[i].passages.size());
+    work.sums.resize(n_layers);
   }
-  const float share = 1.0f / static_cast<float>(work.n_passes * c.n_layers);
-  std::vector<RowImpact>& impact = work.record->meta.impact;
-  for (size_t i = 0; i < work.outside.size(); ++i) {
-    impact.push_back({work.outside[i], work.inside[i] * share});
+  return works;
+}
+
+std::vector<ChunkPrefill::Group> ChunkPrefill::groups_of(std::span<Work> works,
+                                                         std::span<const ChunkJob> jobs) const {
+  const auto n_head = static_cast<uint32_t>(head_.size());
+  std::vector<Lane> lanes;
+  size_t rows = 0;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    for (size_t pass = 0; pass < works[i].n_passes; ++pass) {
+      const ContextPassage* after = jobs[i].passages.empty() ? nullptr : &jobs[i].passages[pass];
+      lanes.emplace_back(works[i], pass, after, n_head);
+      rows += lanes.back().n_rows();
+    }
   }
-  BLEND_RETURN_IF_ERROR(watch.report(work.n_passes * c.n_layers, work.n_passes * c.n_layers));
-  return std::move(work.record);
+  // As even as lanes allow.
+  const size_t most = model_.backend().traits().block_rows;
+  const size_t enough = rows / ((rows + most - 1) / most);
+  std::vector<Group> groups;
+  for (Lane& lane : lanes) {
+    if (groups.empty() || groups.back().n_rows >= enough ||
+        groups.back().n_rows + lane.n_rows() > most) {
+      groups.emplace_back();
+    }
+    groups.back().add(std::move(lane));
+  }
+  return groups;
+}
+
+Result<ChunkPrefill::Records> ChunkPrefill::run(std::span<ChunkJob> jobs, const Watch& watch) {
+  Records records;
+  if (jobs.empty()) return records;
+  size_t rows = rows_;
+  for (const ChunkJob& job : jobs) {
+    size_t most = job.meta.tokens.size();
+    for (const ContextPassage& passage : job.passages) {
+      most = std::max(most, job.meta.tokens.size() + passage.tokens.size());
+    }
+    BLEND_RETURN_IF_ERROR(named(check_fits(most), job.name));
+    rows = std::max(rows, most);
+  }
+  BLEND_ASSIGN(std::vector<Work> works, works_of(jobs));
+  std::vector<Group> groups = groups_of(works, jobs);
+  uint32_t together = 0;
+  uint64_t n_lanes = 0, n_done = 0;
+  for (const Group& group : groups) {
+    together = std::max(together, group.n_rows);
+    n_lanes += group.lanes.size();
+  }
+  BLEND_RETURN_IF_ERROR(reserve(static_cast<uint32_t>(rows), together, watch));
+  for (Group& group : groups) {
+    const Watch part{watch.cancel, [&](uint64_t layer, uint64_t n_layers) {
+                       if (!watch.progress) return 0;
+                       return watch.progress(n_done * n_layers + layer * group.lanes.size(),
+                                             n_lanes * n_layers);
+                     }};
+    BLEND_RETURN_IF_ERROR(compute(group, part));
+    n_done += group.lanes.size();
+    group = {};
+  }
+  const uint32_t n_layers = model_.config().n_layers;
+  for (Work& work : works) {
+    const float share = 1.0f / static_cast<float>(work.n_passes * n_layers);
+    for (size_t i = 0; i < work.outside.size(); ++i) {
+      work.record->meta.impact.push_back({work.outside[i], work.inside[i] * share});
+    }
+    records.push_back(std::move(work.record));
+  }
+  BLEND_RETURN_IF_ERROR(watch.report(n_lanes * n_layers, n_lanes * n_layers));
+  return records;
 }
 
 }  // namespace blend

@@ -6,10 +6,16 @@
 // in the backend's own precision before they are rounded to the stored type: the part that depends
 // on one passage averages out, the part that any text gives stays. Such a record is closer to full
 // prefill than a record after the head alone with 15 % of its rows recomputed (docs/quality.md).
+//
+// Chunks are short, and a product of few rows does not use the CPU as well as one of many. So
+// prefills of several chunks, or of one after several passages, go through the layers together:
+// every product is of the rows of all, and in each layer they take turns in the slots of the cache
+// after the head, where each attends to its own rows.
 #pragma once
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/forward.h"
@@ -25,40 +31,64 @@ struct ContextPassage {
   ChunkSource* stored = nullptr;
 };
 
+// A chunk to prefill.
+struct ChunkJob {
+  ChunkMeta meta;  // its id, shape and tokens
+  // It is prefilled after the head and each of these in turn; with none: after the head alone. A
+  // passage must leave the chunk room in the model's context.
+  std::span<const ContextPassage> passages;
+  std::string name = {};  // begins the message of an error that is this chunk's; may be empty
+
+  // Computed for it: enough for run() where they come to kFullRows with other jobs'.
+  size_t n_rows() const;
+};
+
 // Used by one thread at a time. The model and `head` must outlive it.
 class ChunkPrefill {
  public:
-  // `rows`: of passage and chunk together, if known; reserve() adds more. The head is computed
-  // here. CONTEXT_LENGTH when head and rows do not fit the model.
+  // With this many rows in its products a prefill is about as fast as with more.
+  static constexpr size_t kFullRows = 256;
+
+  // `rows`: of passage and chunk together, if known; run() makes room for more. The head is
+  // computed here. CONTEXT_LENGTH when head and rows do not fit the model.
   static Result<std::unique_ptr<ChunkPrefill>> create(const Model& model,
                                                       std::span<const int32_t> head, uint32_t rows,
                                                       const Watch& watch);
 
-  // The record of meta.tokens after the head and each of `passages` in turn; with none: after the
-  // head alone. A passage must leave the chunk room in the model's context. K is kept without
-  // position (AttentionStore 3.4.1), so the chunk may later stand anywhere. meta gives id, shape
-  // and tokens; the rows' context impact is put beside them (context_impact.h). Progress counts
-  // layers. CONTEXT_LENGTH when head and chunk do not fit; CORRUPT when a passage cannot be read;
-  // NUMERIC when a value does not fit the stored type.
-  Result<std::shared_ptr<ChunkRecord>> run(std::span<const ContextPassage> passages, ChunkMeta meta,
-                                           const Watch& watch);
+  // The records of `jobs`, in order; their metas are moved from. K is kept without position
+  // (AttentionStore 3.4.1), so a chunk may later stand anywhere. The rows' context impact is put
+  // beside them (context_impact.h). Progress counts layers. CONTEXT_LENGTH when head and chunk do
+  // not fit; CORRUPT when a passage cannot be read; NUMERIC when a value does not fit the stored
+  // type.
+  using Records = std::vector<std::shared_ptr<ChunkRecord>>;
+  Result<Records> run(std::span<ChunkJob> jobs, const Watch& watch);
 
  private:
-  struct Work;  // of one run
+  struct Work;   // of a job
+  struct Lane;   // one prefill of a chunk
+  struct Group;  // lanes that go through the layers together
   ChunkPrefill(const Model& model, std::span<const int32_t> head) : model_(model), head_(head) {}
 
-  // Makes room for this many rows after the head, which is computed again if there was less.
-  Status reserve(uint32_t rows, const Watch& watch);
-  // One prefill of the chunk; passage may be null.
-  Status pass(const ContextPassage* passage, Work& work, const Watch& watch);
-  // The rows of a stored passage into the cache.
-  Status place(ChunkSource& stored, uint32_t layer, AlignedBuffer& space);
+  Status check_fits(size_t rows) const;
+  // Makes room for prefills of so many rows after the head, which is computed again if there was
+  // less, and for groups of so many rows `together`.
+  Status reserve(uint32_t rows, uint32_t together, const Watch& watch);
+  Status compute_head(const Watch& watch);
+  Result<std::vector<Work>> works_of(std::span<ChunkJob> jobs) const;
+  std::vector<Group> groups_of(std::span<Work> works, std::span<const ChunkJob> jobs) const;
+  Status compute(Group& group, const Watch& watch);
+  Status compute_layer(Group& group, uint32_t layer, Tensor x, Tensor kv, const uint32_t* pos,
+                       const Watch& watch);
+  // K and V of a lane's rows, and of its stored passage, into the slots after the head. `space`:
+  // for a layer of the passage.
+  Status place(Lane& lane, AlignedBuffer& space, uint32_t layer, Tensor kv, const uint32_t* pos);
   // The chunk's fresh rows of a layer: rounded into the record, or summed up and then rounded.
-  Status keep(uint32_t layer, Tensor kv, Work& work);
+  Status keep(Lane& lane, uint32_t layer, Tensor kv);
 
   const Model& model_;
   const std::span<const int32_t> head_;
-  uint32_t rows_ = 0;  // capacity after the head
+  uint32_t rows_ = 0;      // capacity after the head
+  uint32_t together_ = 0;  // rows of a group
   std::unique_ptr<Forward> forward_;
   std::shared_ptr<const Ropes> ropes_;
   std::unique_ptr<KvCache> cache_;    // the head's rows first, for all layers

@@ -293,6 +293,34 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
   return Status::ok();
 }
 
+Status Forward::finish_parts(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
+                             const uint32_t* pos, std::span<const Part> parts, const Place& place,
+                             const Watch& watch) {
+  Backend& b = model_.backend();
+  const Tensor q = operand(*q_, static_cast<uint32_t>(x.rows), model_.config().q_dim());
+  BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x, pos, q));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Part& part = parts[i];
+    BLEND_RETURN_IF_ERROR(watch.check());
+    BLEND_RETURN_IF_ERROR(place(i));
+    const Tensor own = q.slice(part.first, part.n_rows);
+    const uint32_t* const own_pos = pos + part.first;
+    if (float* const mass = part.out.mass; mass != nullptr) {
+      const uint32_t n_asked = part.n_rows - part.out.first;
+      const size_t n_slots = size_t{own_pos[part.n_rows - 1]} + 1;
+      std::fill(mass, mass + n_slots, 0.0f);
+      BLEND_RETURN_IF_ERROR(b.fusion().attention_mass(cache, layer, rule(layer),
+                                                      own.slice(part.out.first, n_asked),
+                                                      own_pos + part.out.first, mass));
+      average(mass, n_slots, n_asked);
+    }
+    BLEND_RETURN_IF_ERROR(attend(layer, cache, layer, tempered_, own, own_pos));
+  }
+  BLEND_RETURN_IF_ERROR(add_attention(layer, q, x));
+  BLEND_RETURN_IF_ERROR(watch.check());
+  return add_feed_forward(layer, x);
+}
+
 void Forward::average(float* mass, size_t n_slots, int64_t n_rows) const {
   const float share =
       1.0f / (static_cast<float>(n_rows) * static_cast<float>(model_.config().n_heads));

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -43,6 +44,8 @@ class Forward {
   // must outlive the use.
   void temper(TemperedRows* rows) { tempered_ = rows; }
 
+  // Rows that finish_parts() takes.
+  uint32_t block_rows() const { return block_; }
   // x: [rows, d_model] for up to max_rows rows.
   Tensor x(uint32_t rows) const { return view(*x_, rows, model_.config().d_model); }
   // kv: [rows, 2 * kv_dim] for up to max_rows rows.
@@ -69,6 +72,18 @@ class Forward {
   Status finish_layer(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
                       const Ropes& ropes, Tensor x, const uint32_t* pos, const Watch& watch,
                       MassOut out);
+  // Rows of x that share slots of the cache with the other parts' rows.
+  struct Part {
+    uint32_t first = 0, n_rows = 0;
+    MassOut out;  // `first` counts from the part's first row
+  };
+  // finish_layer() where parts use the same slots one after the other: `place` puts K and V of part
+  // i into the cache, right before the part's rows attend. All other products are of all rows.
+  // x.rows <= block_rows(); pos: ascending in each part; the parts are all rows, in order.
+  using Place = std::function<Status(size_t part)>;
+  Status finish_parts(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
+                      const uint32_t* pos, std::span<const Part> parts, const Place& place,
+                      const Watch& watch);
   // The attention probability that the rows of x put on every slot at this layer, mean over rows
   // and heads; x is only read, before finish_layer(). mass: host [pos[x.rows - 1] + 1].
   Status attention_mass(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,

@@ -25,7 +25,9 @@ Result<std::shared_ptr<ChunkRecord>> precompute_chunk(const Model& model,
                                                       std::span<const ContextPassage> passages) {
   BLEND_ASSIGN(auto prefill, ChunkPrefill::create(
                                  model, prefix, static_cast<uint32_t>(meta.tokens.size()), watch));
-  return prefill->run(passages, std::move(meta), watch);
+  ChunkJob job{std::move(meta), passages};
+  BLEND_ASSIGN(ChunkPrefill::Records records, prefill->run({&job, 1}, watch));
+  return std::move(records[0]);
 }
 
 }  // namespace blend

@@ -1,21 +1,42 @@
 #include "fusion/contexts/corpus_precompute.h"
 
-#include <algorithm>
+#include <set>
+#include <string>
 
 #include "engine/precompute.h"
 
 namespace blend {
-namespace {
-
-Watch cancel_only(const Watch& watch) { return {watch.cancel, {}}; }
-
-}  // namespace
-
 struct CorpusPrecompute::Company {
-  std::unique_ptr<StoreSnapshot> snapshot;
   std::vector<std::unique_ptr<ChunkSource>> sources;  // into the snapshot
   std::vector<ContextPassage> passages;
   std::vector<Sha256> ids;
+};
+
+struct CorpusPrecompute::Together {
+  std::unique_ptr<StoreSnapshot> snapshot;  // of all companies
+  std::vector<Company> companies;           // of the jobs' passages
+  std::vector<ChunkJob> jobs;
+  std::vector<std::string> names;
+  std::set<Sha256> ids;
+  size_t n_rows = 0;
+
+  // A text may come twice.
+  bool is_new(const Sha256& id) const { return !ids.contains(id); }
+  bool full() const { return n_rows >= ChunkPrefill::kFullRows; }
+  void add(ChunkJob job) {
+    ids.insert(job.meta.id);
+    n_rows += job.n_rows();
+    names.push_back(job.name);
+    jobs.push_back(std::move(job));
+  }
+  void clear() {
+    jobs.clear();
+    companies.clear();
+    snapshot.reset();
+    names.clear();
+    ids.clear();
+    n_rows = 0;
+  }
 };
 
 ChunkMeta CorpusPrecompute::describe(const CorpusText& text, RecordKind kind) const {
@@ -24,47 +45,61 @@ ChunkMeta CorpusPrecompute::describe(const CorpusText& text, RecordKind kind) co
   return meta;
 }
 
-Result<ChunkPrefill*> CorpusPrecompute::prefill(size_t rows, const Watch& watch) {
-  if (prefill_ == nullptr) {
-    BLEND_ASSIGN(prefill_, ChunkPrefill::create(model_, key_.head, static_cast<uint32_t>(rows),
-                                                cancel_only(watch)));
+Status CorpusPrecompute::store(Together& together, const Watch& watch) {
+  if (together.jobs.empty()) {
+    together.clear();
+    return Status::ok();
   }
-  return prefill_.get();
+  const Watch cancel_only{watch.cancel, {}};
+  if (prefill_ == nullptr) {
+    const auto rows = static_cast<uint32_t>(together.jobs[0].meta.tokens.size());
+    BLEND_ASSIGN(prefill_, ChunkPrefill::create(model_, key_.head, rows, cancel_only));
+  }
+  BLEND_ASSIGN(ChunkPrefill::Records records, prefill_->run(together.jobs, cancel_only));
+  const std::vector<std::string> names = std::move(together.names);
+  // The snapshot must end before the puts: a put may wait for space, which snapshots keep in use.
+  together.clear();
+  for (size_t i = 0; i < records.size(); ++i) {
+    records[i]->codec = options_.codec;
+    BLEND_RETURN_IF_ERROR(store_.put_async(std::move(records[i])).with_context(names[i]));
+  }
+  return Status::ok();
 }
 
 Status CorpusPrecompute::store_heads(std::span<const CorpusText> texts, std::vector<bool>& made,
                                      const Watch& watch) {
   const uint64_t total = texts.size() * (options_.n_contexts > 0 ? 2 : 1);
+  Together next;
   for (size_t i = 0; i < texts.size(); ++i) {
     BLEND_RETURN_IF_ERROR(watch.report(i, total));
     const std::string name = "chunk " + std::to_string(i);
     ChunkMeta meta = describe(texts[i], RecordKind::plain);
     BLEND_RETURN_IF_ERROR(index_.add(meta.id, texts[i].tokens).with_context(name));
     BLEND_ASSIGN(const bool stored, store_.contains(meta.id));
-    if (stored) continue;
-    BLEND_ASSIGN(ChunkPrefill* const prefill, this->prefill(texts[i].tokens.size(), watch));
-    auto record = prefill->run({}, std::move(meta), cancel_only(watch));
-    if (!record.is_ok()) return record.status().with_context(name);
-    (*record)->codec = options_.codec;
-    BLEND_RETURN_IF_ERROR(store_.put_async(std::move(*record)).with_context(name));
+    if (stored || !next.is_new(meta.id)) continue;
     made[i] = true;
+    next.add({std::move(meta), {}, name});
+    if (next.full()) BLEND_RETURN_IF_ERROR(store(next, watch));
   }
-  return Status::ok();
+  return store(next, watch);
 }
 
-Result<CorpusPrecompute::Company> CorpusPrecompute::company_of(const CorpusText& text) {
+Result<CorpusPrecompute::Company> CorpusPrecompute::company_of(
+    const CorpusText& text, std::unique_ptr<StoreSnapshot>& snapshot) {
   SimilarQuery query;
   // Asks for more than are wanted: some may have left the store, or be too long for the context.
   query.n = 2 * size_t{options_.n_contexts} + 4;
   query.min_similarity = static_cast<float>(options_.min_similarity);
   BLEND_ASSIGN(const std::vector<SimilarChunk> similar, index_.similar_to(text.tokens, query));
   Company out;
-  BLEND_ASSIGN(out.snapshot, store_.snapshot());
+  if (snapshot == nullptr) {
+    BLEND_ASSIGN(snapshot, store_.snapshot());
+  }
   const size_t room = model_.context_length() - key_.head.size() - text.tokens.size();
   for (const SimilarChunk& other : similar) {
     if (out.passages.size() == options_.n_contexts) break;
-    BLEND_ASSIGN(const bool there, out.snapshot->holds(other.id));
-    auto source = there ? out.snapshot->open(other.id, tenant_tag(key_.tenant))
+    BLEND_ASSIGN(const bool there, snapshot->holds(other.id));
+    auto source = there ? snapshot->open(other.id, tenant_tag(key_.tenant))
                         : Result<std::unique_ptr<ChunkSource>>(Status{BLEND_E_NOT_FOUND, "gone"});
     if (!source.is_ok()) {
       index_.remove(other.id);  // evicted or removed since
@@ -87,39 +122,29 @@ Result<bool> CorpusPrecompute::is_stored(const Sha256& id, const std::vector<Sha
   return source.is_ok() && (*source)->meta().contexts == *contexts;
 }
 
-Result<CorpusRecord> CorpusPrecompute::store_contextual(const CorpusText& text,
-                                                        const Watch& watch) {
+Result<CorpusRecord> CorpusPrecompute::plan_contextual(const CorpusText& text,
+                                                       const std::string& name, Together& next) {
   CorpusRecord out;
   ChunkMeta meta = describe(text, RecordKind::contextual);
   out.id = meta.id;
-  if (!options_.refresh) {
+  out.n_contexts = options_.n_contexts;
+  out.existed = !next.is_new(meta.id);
+  if (!out.existed && !options_.refresh) {
     BLEND_ASSIGN(out.existed, is_stored(meta.id, nullptr));
-    if (out.existed) {
-      out.n_contexts = options_.n_contexts;
-      return out;
-    }
   }
-  std::shared_ptr<ChunkRecord> record;
-  {
-    // The snapshot must end before the put: a put may wait for space, which snapshots keep in use.
-    BLEND_ASSIGN(const Company company, company_of(text));
-    out.n_contexts = static_cast<uint32_t>(company.passages.size());
-    if (company.passages.empty()) {
-      out.id = describe(text, RecordKind::plain).id;
-      return out;
-    }
-    BLEND_ASSIGN(out.existed, is_stored(meta.id, &company.ids));
-    if (out.existed) return out;
-    meta.contexts = company.ids;
-    size_t rows = 0;
-    for (const ContextPassage& passage : company.passages) {
-      rows = std::max(rows, passage.tokens.size());
-    }
-    BLEND_ASSIGN(ChunkPrefill* const prefill, this->prefill(rows + text.tokens.size(), watch));
-    BLEND_ASSIGN(record, prefill->run(company.passages, std::move(meta), cancel_only(watch)));
+  if (out.existed) return out;
+  BLEND_ASSIGN(Company company, company_of(text, next.snapshot));
+  out.n_contexts = static_cast<uint32_t>(company.passages.size());
+  if (company.passages.empty()) {
+    out.id = describe(text, RecordKind::plain).id;
+    out.existed = true;
+    return out;
   }
-  record->codec = options_.codec;
-  BLEND_RETURN_IF_ERROR(store_.put_async(std::move(record)));
+  BLEND_ASSIGN(out.existed, is_stored(meta.id, &company.ids));
+  if (out.existed) return out;
+  meta.contexts = company.ids;
+  next.companies.push_back(std::move(company));
+  next.add({std::move(meta), next.companies.back().passages, name});
   return out;
 }
 
@@ -128,27 +153,40 @@ Status CorpusPrecompute::run(std::span<const CorpusText> texts, const Done& done
   std::vector<bool> made(texts.size(), false);
   BLEND_RETURN_IF_ERROR(store_heads(texts, made, watch));
   const uint64_t total = texts.size() * (options_.n_contexts > 0 ? 2 : 1);
+  Together next;
+  std::vector<CorpusRecord> records;  // of the texts whose `done` is to be called
+  const auto finish = [&](size_t end) -> Status {
+    BLEND_RETURN_IF_ERROR(store(next, watch));
+    const size_t first = end - records.size();
+    for (size_t i = 0; i < records.size(); ++i) {
+      if (const int32_t rc = done ? done(first + i, records[i]) : 0; rc != 0) {
+        return {BLEND_E_CALLBACK, "the callback of a chunk asked to stop", rc};
+      }
+    }
+    records.clear();
+    return Status::ok();
+  };
   for (size_t i = 0; i < texts.size(); ++i) {
     CorpusRecord record;
-    record.id = describe(texts[i], RecordKind::plain).id;
+    const Sha256 head_id = describe(texts[i], RecordKind::plain).id;
+    record.id = head_id;
     record.existed = true;
     if (options_.n_contexts > 0) {
       BLEND_RETURN_IF_ERROR(watch.report(texts.size() + i, total));
-      auto contextual = store_contextual(texts[i], watch);
-      if (!contextual.is_ok()) {
-        return contextual.status().with_context("chunk " + std::to_string(i));
-      }
+      const std::string name = "chunk " + std::to_string(i);
+      auto contextual = plan_contextual(texts[i], name, next);
+      if (!contextual.is_ok()) return contextual.status().with_context(name);
       record = *contextual;
-      if (record.n_contexts == 0) record.existed = true;
     }
-    record.head_id = describe(texts[i], RecordKind::plain).id;
+    record.head_id = head_id;
     record.head_existed = !made[i];
-    record.own_existed = record.id == record.head_id ? record.head_existed : record.existed;
+    record.own_existed = record.id == head_id ? record.head_existed : record.existed;
     record.existed = record.existed && !made[i];
-    if (const int32_t rc = done ? done(i, record) : 0; rc != 0) {
-      return {BLEND_E_CALLBACK, "the callback of a chunk asked to stop", rc};
-    }
+    records.push_back(record);
+    // Texts that are stored already wait for nobody.
+    if (next.jobs.empty() || next.full()) BLEND_RETURN_IF_ERROR(finish(i + 1));
   }
+  BLEND_RETURN_IF_ERROR(finish(texts.size()));
   return watch.report(total, total);
 }
 

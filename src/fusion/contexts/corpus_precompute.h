@@ -5,7 +5,8 @@
 // contextual record is the mean over the chunk's most similar chunks (engine/chunk_prefill.h).
 // Similar chunks are retrieved together, so they resemble what stands before the chunk in a prompt.
 // Passages are read from the head records. So a contextual record costs as many passes over its own
-// rows as it has passages, and depends only on the head and those texts.
+// rows as it has passages, and depends only on the head and those texts. Chunks that are too short
+// to keep the CPU busy are prefilled together.
 #pragma once
 
 #include <functional>
@@ -53,7 +54,8 @@ class CorpusPrecompute {
       : model_(model), store_(store), index_(index), key_(std::move(key)), options_(options) {}
 
   // Stores the missing records of `texts`, whose tokens were checked. After a stopped run the next
-  // one goes on where it ended. Calls `done` for each text, in order; non-zero stops with CALLBACK.
+  // one goes on where it ended. Calls `done` for each text, in order and after its records are on
+  // their way to the store; non-zero stops with CALLBACK.
   // Progress counts records. The puts are in the background: flush.
   using Done = std::function<int32_t(size_t text, const CorpusRecord& record)>;
   Status run(std::span<const CorpusText> texts, const Done& done, const Watch& watch);
@@ -61,11 +63,16 @@ class CorpusPrecompute {
  private:
   struct Company;  // the passages of one chunk
   ChunkMeta describe(const CorpusText& text, RecordKind kind) const;
+  struct Together;  // chunks that are prefilled in one run
   Status store_heads(std::span<const CorpusText> texts, std::vector<bool>& made,
                      const Watch& watch);
-  Result<Company> company_of(const CorpusText& text);
-  Result<CorpusRecord> store_contextual(const CorpusText& text, const Watch& watch);
-  Result<ChunkPrefill*> prefill(size_t rows, const Watch& watch);
+  // `snapshot` is taken if there is none.
+  Result<Company> company_of(const CorpusText& text, std::unique_ptr<StoreSnapshot>& snapshot);
+  // The record that a text has, or is to get: then it is put into `next`.
+  Result<CorpusRecord> plan_contextual(const CorpusText& text, const std::string& name,
+                                       Together& next);
+  // Prefills and stores what was gathered.
+  Status store(Together& together, const Watch& watch);
   // Whether the store has a record `id`; with `contexts`, one of exactly these passages.
   Result<bool> is_stored(const Sha256& id, const std::vector<Sha256>* contexts);
 

@@ -114,15 +114,95 @@ TEST_F(ChunkPrefillTest, AStoredPassageIsAsGoodAsAComputedOne) {
 TEST_F(ChunkPrefillTest, ChunksOneAfterTheOtherAreAsEachByItself) {
   auto prefill = ChunkPrefill::create(*model_, head_, 4, {});
   ASSERT_TRUE(prefill.is_ok()) << prefill.status().message();
+  const auto run = [&](const std::vector<int32_t>& chunk,
+                       std::span<const ContextPassage> passages) {
+    ChunkJob job{describe(head_, chunk), passages};
+    auto records = (*prefill)->run({&job, 1}, {});
+    EXPECT_TRUE(records.is_ok()) << records.status().message();
+    return (*records)[0];
+  };
   for (const auto& chunk : {chunk_, other_, passage_, tokens(3, 9), other_}) {
-    auto record = (*prefill)->run({}, describe(head_, chunk), {});
-    ASSERT_TRUE(record.is_ok()) << record.status().message();
-    EXPECT_LT(difference(**record, *plain(head_, chunk)), 1e-4f);
+    EXPECT_LT(difference(*run(chunk, {}), *plain(head_, chunk)), 1e-4f);
     const ContextPassage passages[] = {{passage_}};
-    record = (*prefill)->run(passages, describe(head_, chunk), {});
-    ASSERT_TRUE(record.is_ok()) << record.status().message();
-    EXPECT_LT(difference(**record, *plain(joined(head_, passage_), chunk)), 1e-4f);
+    EXPECT_LT(difference(*run(chunk, passages), *plain(joined(head_, passage_), chunk)), 1e-4f);
   }
+}
+
+// What is prefilled together is what each is by itself, to the bit where products are of more rows
+// than few_rows() takes; and what it attends to outside and inside the chunk too.
+TEST_F(ChunkPrefillTest, ChunksTogetherAreAsEachByItself) {
+  const std::vector<int32_t> longer = tokens(40, 5), again = tokens(30, 6),
+                             long_ago = tokens(50, 7);
+  const Record stored = plain(head_, long_ago);
+  const auto source = make_memory_source(stored);
+  const ContextPassage two[] = {{longer}, {long_ago, source.get()}};
+  const ContextPassage one[] = {{long_ago, source.get()}};
+  const std::vector<std::pair<std::vector<int32_t>, std::span<const ContextPassage>>> wanted = {
+      {longer, {}}, {again, two}, {longer, one}, {again, {}}, {again, one}};
+  std::vector<ChunkJob> jobs;
+  size_t rows = 0;
+  for (const auto& [chunk, passages] : wanted) {
+    jobs.push_back({describe(head_, chunk), passages});
+    rows += jobs.back().n_rows();
+  }
+  EXPECT_EQ(rows, 40u + (40 + 30) + 30 + 40 + 30 + 30);
+  auto prefill = ChunkPrefill::create(*model_, head_, 4, {});
+  ASSERT_TRUE(prefill.is_ok()) << prefill.status().message();
+  uint64_t before = 0;
+  auto together = (*prefill)->run(jobs, {nullptr, [&](uint64_t done, uint64_t total) {
+                                           EXPECT_LE(before, done);
+                                           EXPECT_LE(done, total);
+                                           before = done;
+                                           return 0;
+                                         }});
+  ASSERT_TRUE(together.is_ok()) << together.status().message();
+  ASSERT_EQ(together->size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto& [chunk, passages] = wanted[i];
+    auto alone = precompute_chunk(*model_, head_, describe(head_, chunk), {}, passages);
+    ASSERT_TRUE(alone.is_ok()) << alone.status().message();
+    const ChunkRecord& record = *(*together)[i];
+    EXPECT_EQ(difference(record, **alone), 0.0f) << i;
+    EXPECT_EQ(record.meta.id, (*alone)->meta.id);
+    ASSERT_EQ(record.meta.impact.size(), (*alone)->meta.impact.size());
+    for (size_t row = 0; row < record.meta.impact.size(); ++row) {
+      EXPECT_EQ(record.meta.impact[row].outside, (*alone)->meta.impact[row].outside);
+      EXPECT_EQ(record.meta.impact[row].inside, (*alone)->meta.impact[row].inside);
+    }
+  }
+}
+
+// More rows than go through the layers at once; the passes of a chunk are not all in one group.
+TEST_F(ChunkPrefillTest, ManyRowsAreSeveralGroups) {
+  const std::vector<int32_t> text = tokens(40, 5);
+  std::vector<std::vector<int32_t>> passages;
+  for (uint32_t i = 0; i < 4; ++i) passages.push_back(tokens(60, 10 + i));
+  const std::vector<ContextPassage> after(passages.begin(), passages.end());
+  std::vector<ChunkJob> jobs;
+  for (uint32_t i = 0; i < 3; ++i) jobs.push_back({describe(head_, tokens(30 + i, 20 + i)), after});
+  ASSERT_GT(3 * jobs[0].n_rows(), 2 * model_->backend().traits().block_rows);
+  auto prefill = ChunkPrefill::create(*model_, head_, 4, {});
+  ASSERT_TRUE(prefill.is_ok());
+  auto together = (*prefill)->run(jobs, {});
+  ASSERT_TRUE(together.is_ok()) << together.status().message();
+  for (uint32_t i = 0; i < 3; ++i) {
+    auto alone =
+        precompute_chunk(*model_, head_, describe(head_, tokens(30 + i, 20 + i)), {}, after);
+    ASSERT_TRUE(alone.is_ok());
+    EXPECT_EQ(difference(*(*together)[i], **alone), 0.0f) << i;
+  }
+}
+
+TEST_F(ChunkPrefillTest, TheChunkThatFailsIsNamed) {
+  auto prefill = ChunkPrefill::create(*model_, head_, 4, {});
+  ASSERT_TRUE(prefill.is_ok());
+  const std::vector<int32_t> most = tokens(model_->context_length() - head_.size() + 1, 5);
+  std::vector<ChunkJob> jobs;
+  jobs.push_back({describe(head_, chunk_), {}, "chunk 7"});
+  jobs.push_back({describe(head_, most), {}, "chunk 8"});
+  const Status refused = (*prefill)->run(jobs, {}).status();
+  EXPECT_EQ(refused.code(), BLEND_E_CONTEXT_LENGTH);
+  EXPECT_EQ(refused.message().find("chunk 8: the chunk has"), 0u) << refused.message();
 }
 
 TEST_F(ChunkPrefillTest, WhatDoesNotFitIsRefused) {
