@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/threads/thread_cap.h"
-#include "engine/precompute.h"
+#include "engine/chunk_prefill.h"
 #include "fusion/prompt/passages.h"
 
 namespace blend {
@@ -16,6 +16,14 @@ namespace {
 constexpr size_t kMostQueued = 4096;
 // Ids of records that were asked for once: a megabyte or two.
 constexpr size_t kMostSeen = 16384;
+
+// That its prefill computes.
+size_t rows_of(const DeferredChunk& chunk) {
+  const size_t own = chunk.meta.tokens.size();
+  size_t rows = chunk.contexts.empty() ? own : 0;
+  for (const std::vector<int32_t>& context : chunk.contexts) rows += own + context.size();
+  return rows;
+}
 
 }  // namespace
 
@@ -110,49 +118,95 @@ size_t DeferredPrefill::n_left() const {
   return ids_.size();
 }
 
-Status DeferredPrefill::prefill(Job& job) {
-  BLEND_ASSIGN(const bool there, store_->contains(job.chunk.meta.id));
-  if (there) return Status::ok();
+std::vector<DeferredPrefill::Job> DeferredPrefill::take() {
+  std::vector<Job> jobs;
+  jobs.push_back(std::move(queue_.front()));
+  queue_.pop_front();
+  size_t rows = rows_of(jobs[0].chunk);
+  for (auto it = queue_.begin(); it != queue_.end() && rows < ChunkPrefill::kFullRows;) {
+    const bool alike = it->model == jobs[0].model && it->n_threads == jobs[0].n_threads &&
+                       it->chunk.prefix == jobs[0].chunk.prefix;
+    if (!alike) {
+      ++it;
+      continue;
+    }
+    rows += rows_of(it->chunk);
+    jobs.push_back(std::move(*it));
+    it = queue_.erase(it);
+  }
+  return jobs;
+}
+
+Status DeferredPrefill::prefill(std::span<Job> jobs) {
+  const Model& model = *jobs[0].model;
+  const ThreadCap cap(jobs[0].n_threads);
   const Watch polite = worker_->polite(cancel_);
-  const std::string name = "the deferred prefill of chunk " + to_hex(job.chunk.meta.id);
-  const ThreadCap cap(job.n_threads);
-  DeferredChunk& chunk = job.chunk;
-  const std::vector<std::span<const int32_t>> contexts(chunk.contexts.begin(),
-                                                       chunk.contexts.end());
-  const PassageKey key{chunk.meta.shape.dtype, chunk.prefix, chunk.tenant,
-                       chunk.meta.tokens.size()};
-  // Passages are computed, not loaded: a snapshot of the store must not be held during idle work,
-  // which takes long.
-  BLEND_ASSIGN(const auto passages, StoredPassages::open(*job.model, nullptr, key, contexts));
-  chunk.meta.contexts = passages.ids();
-  auto record = precompute_chunk(*job.model, chunk.prefix, std::move(chunk.meta), polite,
-                                 passages.passages());
-  if (!record.is_ok()) return record.status().with_context(name);
-  return store_->put_async(std::move(*record)).with_context(name);
+  std::vector<StoredPassages> passages;
+  passages.reserve(jobs.size());
+  std::vector<ChunkJob> chunks;
+  std::vector<std::string> names;
+  for (const Job& job : jobs) {
+    const DeferredChunk& chunk = job.chunk;
+    BLEND_ASSIGN(const bool there, store_->contains(chunk.meta.id));
+    if (there) continue;
+    const std::vector<std::span<const int32_t>> contexts(chunk.contexts.begin(),
+                                                         chunk.contexts.end());
+    const PassageKey key{chunk.meta.shape.dtype, chunk.prefix, chunk.tenant,
+                         chunk.meta.tokens.size()};
+    // Passages are computed, not loaded: a snapshot of the store must not be held during idle work,
+    // which takes long.
+    BLEND_ASSIGN(auto opened, StoredPassages::open(model, nullptr, key, contexts));
+    passages.push_back(std::move(opened));
+    names.push_back("the deferred prefill of chunk " + to_hex(chunk.meta.id));
+    chunks.push_back({chunk.meta, passages.back().passages(), names.back()});
+    chunks.back().meta.contexts = passages.back().ids();
+  }
+  if (chunks.empty()) return Status::ok();
+  const auto rows = static_cast<uint32_t>(chunks[0].meta.tokens.size());
+  BLEND_ASSIGN(auto prefill, ChunkPrefill::create(model, jobs[0].chunk.prefix, rows, polite));
+  BLEND_ASSIGN(ChunkPrefill::Records records, prefill->run(chunks, polite));
+  for (size_t i = 0; i < records.size(); ++i) {
+    BLEND_RETURN_IF_ERROR(store_->put_async(std::move(records[i])).with_context(names[i]));
+  }
+  return Status::ok();
+}
+
+void DeferredPrefill::settle(const Sha256& id, const Status& status) {
+  ids_.erase(id);
+  if (!status.is_ok()) errors_.add(id, status);
+  changed_.notify_all();
 }
 
 bool DeferredPrefill::work() {
   MutexLock lock(mutex_);
   if (queue_.empty() || cancel_.requested()) return false;
-  Job job = std::move(queue_.front());
-  queue_.pop_front();
-  const Sha256 id = job.chunk.meta.id;
-  lock.unlock();
-  Status status;
-  try {
-    status = prefill(job);
-    job = {};  // the model may be closed by now
-    if (!status.is_ok() && status.code() != BLEND_E_CANCELLED) {
-      tell(status.code(), status.message());
+  std::vector<Job> jobs = take();
+  const auto prefill_now = [&](std::span<Job> some) {
+    lock.unlock();
+    Status status;
+    try {
+      status = prefill(some);
+    } catch (const std::bad_alloc&) {
+      status = Status::out_of_memory();
     }
-  } catch (const std::bad_alloc&) {
-    status = Status::out_of_memory();
+    lock.lock();
+    return status;
+  };
+  Status status = prefill_now(jobs);
+  // One that fails must not take the others with it.
+  const bool again = !status.is_ok() && status.code() != BLEND_E_CANCELLED && jobs.size() > 1;
+  for (Job& job : jobs) {
+    if (again) status = prefill_now({&job, 1});
+    if (status.code() == BLEND_E_CANCELLED) return true;  // counted by the event of the destructor
+    const Sha256 id = job.chunk.meta.id;
+    job = {};  // the model may be closed by now
+    if (!status.is_ok()) {
+      lock.unlock();
+      tell(status.code(), status.message());
+      lock.lock();
+    }
+    settle(id, status);
   }
-  lock.lock();
-  if (status.code() == BLEND_E_CANCELLED) return true;  // counted by the event of the destructor
-  ids_.erase(id);
-  if (!status.is_ok()) errors_.add(id, status);
-  changed_.notify_all();
   return true;
 }
 

@@ -60,7 +60,11 @@ class DeferredPrefill final : private IdleWorker::Client {
   // Whether `id` was passed to this before, not long ago.
   bool seen_before(const Sha256& id) BLEND_REQUIRES(mutex_);
   bool work() override;
-  Status prefill(Job& job);
+  // The first job and others after the same prefix: short chunks are prefilled together.
+  std::vector<Job> take() BLEND_REQUIRES(mutex_);
+  // Prefills the chunks that the store has not got, and puts them into its write-back.
+  Status prefill(std::span<Job> jobs);
+  void settle(const Sha256& id, const Status& status) BLEND_REQUIRES(mutex_);
   void tell(int32_t code, const std::string& message) const;
   bool forked() const { return worker_->forked(); }
 

@@ -27,14 +27,14 @@ class DeferredPrefillTest : public test::EngineTest {
   std::shared_ptr<Runtime> runtime() {
     return {std::shared_ptr<Runtime>(), const_cast<Runtime*>(&model_->runtime())};
   }
-  DeferredChunk chunk(uint64_t seed, std::vector<int32_t> prefix = {}) const {
+  DeferredChunk chunk(uint64_t seed, std::vector<int32_t> prefix = {}, size_t n = 9) const {
     DeferredChunk chunk;
-    chunk.meta = describe_chunk(*model_, DType::f32, prefix, "", tokens(9, seed));
+    chunk.meta = describe_chunk(*model_, DType::f32, prefix, "", tokens(n, seed));
     chunk.prefix = std::move(prefix);
     return chunk;
   }
-  Sha256 add(uint64_t seed, std::vector<int32_t> prefix = {}) {
-    DeferredChunk added = chunk(seed, std::move(prefix));
+  Sha256 add(uint64_t seed, std::vector<int32_t> prefix = {}, size_t n = 9) {
+    DeferredChunk added = chunk(seed, std::move(prefix), n);
     const Sha256 id = added.meta.id;
     EXPECT_TRUE(later_->add(model_, std::move(added)));
     return id;
@@ -75,7 +75,8 @@ TEST_F(DeferredPrefillTest, ItsEndGivesUpWhatIsLeftAndSaysHowMuch) {
 
 TEST_F(DeferredPrefillTest, WhatIsWaitedForGoesFirst) {
   std::vector<Sha256> ids;
-  for (uint64_t seed = 1; seed <= 5; ++seed) ids.push_back(add(seed));
+  const size_t n = ChunkPrefill::kFullRows;  // each by itself
+  for (uint64_t seed = 1; seed <= 5; ++seed) ids.push_back(add(seed, {}, n));
   EXPECT_FALSE(later_->outcome(ids[4], Clock::now()).has_value()) << "a look does not wait";
   const auto done = later_->outcome(ids[4], {});
   ASSERT_TRUE(done.has_value());
@@ -85,6 +86,25 @@ TEST_F(DeferredPrefillTest, WhatIsWaitedForGoesFirst) {
   const auto at = std::find(store_->order.begin(), store_->order.end(), ids[4]);
   EXPECT_LE(at - store_->order.begin(), 1);
   EXPECT_EQ(store_->puts, 5);
+}
+
+TEST_F(DeferredPrefillTest, ShortOnesAfterTheSamePrefixGoTogether) {
+  const Sha256 other = add(9, {7});  // under way, or alone in front, until all are queued
+  const std::vector<Sha256> ids = {add(1), add(2, {5}), add(3)};
+  ASSERT_TRUE(later_->flush().is_ok());
+  EXPECT_EQ(store_->order, (std::vector<Sha256>{other, ids[0], ids[2], ids[1]}));
+}
+
+TEST_F(DeferredPrefillTest, OneThatFailsDoesNotTakeTheOthersWithIt) {
+  add(9, {7});
+  const Sha256 first = add(1), last_of_three = [&] {
+    add(2, {}, model_->context_length() + 1);
+    return add(3);
+  }();
+  EXPECT_EQ(later_->flush().code(), BLEND_E_CONTEXT_LENGTH);
+  EXPECT_EQ(store_->puts, 3);
+  EXPECT_EQ(events_.size(), 1u);
+  for (const Sha256& id : {first, last_of_three}) EXPECT_TRUE(later_->outcome(id, {})->is_ok());
 }
 
 TEST_F(DeferredPrefillTest, AFailureIsRememberedUntilItIsQueuedAgain) {
