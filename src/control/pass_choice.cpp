@@ -38,6 +38,41 @@ PassModel::PassModel(const PassQuestion& q)
     const double b_s = load_s(b) * static_cast<double>(a.n_rows);
     return a_s != b_s ? a_s > b_s : a.n_rows > b.n_rows;
   });
+  add_up();
+}
+
+void PassModel::Totals::add(const StoredPart& part) {
+  if (!part.loaded) {
+    n_computed += part.n_rows;
+    return;
+  }
+  (part.exact ? n_exact : n_candidates) += part.n_rows;
+  if (part.counts) n_reused += part.n_rows;
+  (part.exact ? exact_s : stale_s) += part.layer_s;
+  if (part.latency_s > 0) latencies.insert(part.latency_s);
+}
+
+void PassModel::Totals::remove(const StoredPart& part) {
+  if (!part.loaded) {
+    n_computed -= part.n_rows;
+    return;
+  }
+  (part.exact ? n_exact : n_candidates) -= part.n_rows;
+  if (part.counts) n_reused -= part.n_rows;
+  double& load_s = part.exact ? exact_s : stale_s;
+  load_s = std::max(0.0, load_s - part.layer_s);
+  if (part.latency_s > 0) latencies.erase(latencies.find(part.latency_s));
+}
+
+void PassModel::add_up() {
+  totals_ = {};
+  for (const StoredPart& part : parts_) totals_.add(part);
+}
+
+void PassModel::flip(StoredPart& part) {
+  totals_.remove(part);
+  part.loaded = !part.loaded;
+  totals_.add(part);
 }
 
 bool PassModel::knows_anything() const {
@@ -45,19 +80,10 @@ bool PassModel::knows_anything() const {
 }
 
 PassCost PassModel::cost(double ratio, double slower) const {
-  RowCounts rows;
-  LoadCost load;
-  rows.n_always = n_always_;
-  for (const StoredPart& s : parts_) {
-    if (!s.loaded) {
-      rows.n_always += s.n_rows;
-      continue;
-    }
-    (s.exact ? rows.n_exact : rows.n_candidates) += s.n_rows;
-    if (s.counts) rows.n_reused += s.n_rows;
-    (s.exact ? load.exact_s : load.stale_s) += s.layer_s;
-    load.latency_s = std::max(load.latency_s, s.latency_s);
-  }
+  const RowCounts rows{n_always_ + totals_.n_computed, totals_.n_reused, totals_.n_candidates,
+                       totals_.n_exact};
+  const LoadCost load{totals_.exact_s, totals_.stale_s,
+                      totals_.latencies.empty() ? 0 : *totals_.latencies.rbegin()};
   const bool chooses = rows.n_candidates > 0;
   const std::vector<LayerRows> layers = rows_by_layer(chooses ? rules_.schedule(ratio) : Schedule{},
                                                       rules_.asks_upto, rows, n_layers_);
@@ -75,10 +101,12 @@ void PassModel::compute_slow_parts(double ratio) {
   PassModel all = *this;
   all.compute_all();
   if (all.cost(ratio).seconds <= best * kAsSoon) parts_ = std::move(all.parts_);
+  add_up();
 }
 
 void PassModel::compute_all() {
   for (StoredPart& s : parts_) s.loaded = s.loaded && !s.known;
+  add_up();
 }
 
 double PassModel::largest_ratio(double least, double seconds, double slower) const {
@@ -94,11 +122,7 @@ double PassModel::largest_ratio(double least, double seconds, double slower) con
   return budget(low) > budget(least) ? low : least;
 }
 
-size_t PassModel::budget(double ratio) const {
-  uint64_t n = 0;
-  for (const StoredPart& s : parts_) n += s.loaded && s.counts ? s.n_rows : 0;
-  return recompute_budget(ratio, n);
-}
+size_t PassModel::budget(double ratio) const { return recompute_budget(ratio, totals_.n_reused); }
 
 // Tries every subset of parts and takes the soonest; returns its seconds.
 double PassModel::try_all(double ratio) {
@@ -108,12 +132,14 @@ double PassModel::try_all(double ratio) {
     for (size_t i = 0; i < parts_.size(); ++i) {
       parts_[i].loaded = (set >> i & 1) == 0 || !parts_[i].known;
     }
+    add_up();
     const double then = cost(ratio).seconds;
     if (then * kAsSoon >= best) continue;
     best = then;
     soonest = parts_;
   }
   parts_ = std::move(soonest);
+  add_up();
   return best;
 }
 
@@ -138,19 +164,19 @@ double PassModel::try_some(double ratio) {
 // Loads the computed ones of these parts and computes the loaded ones, if that is shorter.
 bool PassModel::flip_if_shorter(std::initializer_list<StoredPart*> some, double ratio,
                                 double& best) {
-  const auto flip = [&] {
-    for (StoredPart* const s : some) s->loaded = !s->loaded;
+  const auto flip_all = [&] {
+    for (StoredPart* const s : some) flip(*s);
   };
   for (const StoredPart* const s : some) {
     if (!s->known) return false;
   }
-  flip();
+  flip_all();
   const double then = cost(ratio).seconds;
   if (then * kAsSoon < best) {
     best = then;
     return true;
   }
-  flip();
+  flip_all();
   return false;
 }
 

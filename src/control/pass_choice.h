@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -79,6 +80,23 @@ class PassModel {
   void compute_all();
 
  private:
+  // What the parts come to: a flip of one changes it, so that a choice among thousands of parts
+  // does not add them all up each time.
+  struct Totals {
+    uint64_t n_computed = 0;  // rows
+    uint64_t n_exact = 0;
+    uint64_t n_candidates = 0;
+    uint64_t n_reused = 0;
+    double exact_s = 0;
+    double stale_s = 0;
+    std::multiset<double> latencies;  // of parts that have one
+
+    void add(const StoredPart& part);
+    void remove(const StoredPart& part);
+  };
+
+  void add_up();
+  void flip(StoredPart& part);
   size_t budget(double ratio) const;
   double try_all(double ratio);
   double try_some(double ratio);
@@ -91,6 +109,7 @@ class PassModel {
   const Pace* pace_;
   uint64_t n_always_ = 0;
   std::vector<StoredPart> parts_;  // by load time per row, then by row count, both descending
+  Totals totals_;
 };
 
 // Finds the soonest pass at the ratio `least`. Then it raises the ratio as far as that costs no

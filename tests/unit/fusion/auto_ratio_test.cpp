@@ -106,6 +106,49 @@ TEST_F(AutoRatioTest, NoOtherChoiceIsSooner) {
   EXPECT_TRUE(mixed) << "somewhere some chunks are loaded, others computed";
 }
 
+// Many chunks, fast and slow, some far away: what the choice says of itself is what its parts come
+// to when they are added up anew, and no other chunk should have been computed or loaded.
+TEST_F(AutoRatioTest, TheCostOfManyChunksIsThatOfThoseThatWereChosen) {
+  PassQuestion q;
+  q.config = &config_;
+  q.machine = {&times_, &pace_};
+  q.rules = rules_;
+  q.n_always = 30;
+  q.n_rows = 30;
+  for (uint32_t i = 0; i < 400; ++i) {
+    const uint32_t n = 1 + i * 7 % 40;
+    StoredPart part{i, n, i % 5 == 0, i % 9 != 0, i % 11 != 0};
+    if (part.known) {
+      part.layer_s = 4e-8 * (1 + i * 13 % 500) * n;
+      part.latency_s = i % 40 == 0 ? 0.5 * (1 + i / 40) : 0;
+    }
+    q.n_rows += n;
+    q.parts.push_back(part);
+  }
+  PassQuestion computed = q;
+  const PassModel loaded(q);
+  const auto choice = choose_pass(q, 0.15, 0);
+  ASSERT_TRUE(choice.has_value());
+  size_t n_computed = 0;
+  for (const StoredPart& part : q.parts) {
+    n_computed += part.loaded ? 0 : 1;
+    EXPECT_TRUE(part.loaded || part.known);
+  }
+  EXPECT_GT(n_computed, 0u);
+  EXPECT_LT(n_computed, q.parts.size() / 2);
+  const double anew = PassModel(q).cost(choice->ratio).seconds;
+  EXPECT_NEAR(choice->ttft_s / anew, 1, 1e-9);
+  EXPECT_LE(choice->ttft_s, loaded.cost(0.15).seconds * (1 + 1e-9));
+  for (size_t i = 0; i < q.parts.size(); ++i) {
+    if (!q.parts[i].known) continue;
+    PassQuestion other = q;
+    other.parts[i].loaded = !other.parts[i].loaded;
+    EXPECT_GT(PassModel(other).cost(0.15).seconds * 1.005, PassModel(q).cost(0.15).seconds) << i;
+  }
+  for (StoredPart& part : computed.parts) part.loaded = !part.known;
+  EXPECT_LE(choice->ttft_s, PassModel(computed).cost(0.15).seconds * (1 + 1e-9));
+}
+
 // One chunk that is best loaded while computing would wait: by no more than what is free.
 TEST_F(AutoRatioTest, TheRatioRisesWhereItsRowsHideBehindLoading) {
   bool raised = false;
