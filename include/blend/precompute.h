@@ -17,13 +17,16 @@ extern "C" {
                                    effect where the model has no BOS, or BOS is the chunk prefix */
 
 /* A passage that stands before a chunk while the chunk is prefilled; it is not stored with the
- * chunk. A plain pair that will not grow. */
+ * chunk. Passages of fewer than BLEND_CONTEXT_TOKENS stand one after the other in one prefill, until
+ * they come to about as many; a longer one has a prefill of its own. A plain pair that will not
+ * grow. */
 typedef struct blend_context_passage {
   const int32_t *tokens; /* [n_tokens] */
   size_t n_tokens;
 } blend_context_passage;
 
-#define BLEND_MOST_CONTEXTS 16u /* passages of one record */
+#define BLEND_MOST_CONTEXTS 16u   /* passages of one record */
+#define BLEND_CONTEXT_TOKENS 192u /* of the passages of one prefill */
 
 typedef struct blend_precompute_options {
   uint32_t struct_size;
@@ -126,8 +129,10 @@ typedef struct blend_corpus_options {
   const int32_t *chunk_prefix; /* the prompt head, as in blend_precompute_options */
   size_t n_chunk_prefix;
   const char *tenant;  /* chunks of other tenants are not used as context */
-  uint32_t n_contexts; /* similar chunks for each text, at most BLEND_MOST_CONTEXTS; 0 (default): 4.
-                          Each costs one more prefill of the text's own rows */
+  uint32_t n_contexts; /* prefills of each text, at most BLEND_MOST_CONTEXTS; 0 (default): 4. Each
+                          has a similar chunk before the text, or several short ones that come to
+                          BLEND_CONTEXT_TOKENS; BLEND_MOST_CONTEXTS chunks in all. It costs a
+                          prefill of the text's own rows */
   uint32_t reserved;   /* 0 */
   double min_similarity; /* 0 to 0.9: less similar chunks are not used as context; default 0 */
   blend_progress_fn progress; /* records: two for each text, the one after the head and the

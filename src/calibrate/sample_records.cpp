@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/context_passes.h"
 #include "engine/precompute.h"
 
 namespace blend {
@@ -43,19 +44,23 @@ Result<std::shared_ptr<ChunkRecord>> SampleRecords::record_of(std::span<const in
                                                               DType kv_dtype,
                                                               const Watch& watch) const {
   SimilarQuery query;
-  query.n = n_contexts_;
+  query.n = kMostContexts;
   BLEND_ASSIGN(const std::vector<SimilarChunk> similar, index_.similar_to(chunk, query));
   ChunkMeta meta = describe_chunk(model_, kv_dtype, prefix, "", chunk, RecordKind::contextual);
-  std::vector<ContextPassage> passages;
+  std::vector<ContextPasses::Part> passages;
   const size_t room = model_.context_length() - prefix.size() - chunk.size();
+  size_t n_tokens = 0;
   for (const SimilarChunk& other : similar) {
+    if (enough_passages(passages.size(), n_tokens, n_contexts_)) break;
     const std::span<const int32_t> tokens = texts_.at(other.id);
     if (tokens.size() > room) continue;
     passages.push_back({tokens});
+    n_tokens += tokens.size();
     meta.contexts.push_back(describe_chunk(model_, kv_dtype, prefix, "", tokens).id);
   }
   if (passages.empty()) return std::shared_ptr<ChunkRecord>();
-  return precompute_chunk(model_, prefix, std::move(meta), {watch.cancel, {}}, passages);
+  const ContextPasses passes = ContextPasses::of(passages, room, n_contexts_);
+  return precompute_chunk(model_, prefix, std::move(meta), {watch.cancel, {}}, passes.passages());
 }
 
 }  // namespace blend

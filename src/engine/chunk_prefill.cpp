@@ -36,8 +36,8 @@ struct ChunkPrefill::Lane {
   Lane(Work& of, size_t pass, const ContextPassage* after, uint32_t n_head)
       : work(&of),
         number(pass),
-        stored(after == nullptr ? nullptr : after->stored),
-        before(after == nullptr || stored != nullptr ? std::span<const int32_t>{} : after->tokens),
+        stored(after == nullptr ? std::span<ChunkSource* const>{} : after->stored),
+        before(after == nullptr || !stored.empty() ? std::span<const int32_t>{} : after->tokens),
         n_fresh(static_cast<uint32_t>(before.size())),
         first_slot(n_head + static_cast<uint32_t>(after == nullptr ? 0 : after->tokens.size()) -
                    n_fresh),
@@ -47,7 +47,7 @@ struct ChunkPrefill::Lane {
 
   Work* work;
   size_t number;  // of the work's passes
-  ChunkSource* stored;
+  std::span<ChunkSource* const> stored;
   std::span<const int32_t> before;  // the passage, where it is computed here
   uint32_t n_fresh;                 // rows of `before`
   uint32_t first_slot;              // of the computed rows
@@ -70,7 +70,7 @@ struct ChunkPrefill::Group {
 size_t ChunkJob::n_rows() const {
   size_t rows = passages.empty() ? meta.tokens.size() : 0;
   for (const ContextPassage& passage : passages) {
-    rows += meta.tokens.size() + (passage.stored == nullptr ? passage.tokens.size() : 0);
+    rows += meta.tokens.size() + (passage.stored.empty() ? passage.tokens.size() : 0);
   }
   return rows;
 }
@@ -134,13 +134,19 @@ Status ChunkPrefill::compute_head(const Watch& watch) {
 Status ChunkPrefill::place(Lane& lane, AlignedBuffer& space, uint32_t layer, Tensor kv,
                            const uint32_t* pos) {
   Backend& b = model_.backend();
-  if (lane.stored != nullptr) {
-    const ChunkShape& shape = lane.stored->meta().shape;
-    if (layer + 1 < shape.n_layers) lane.stored->prefetch(layer + 1);
-    BLEND_RETURN_IF_ERROR(lane.stored->read_layer(layer, space.data()));
-    const StoredRun run{space.data(), space.data() + shape.plane_bytes(), shape.dtype,
-                        shape.n_tokens, static_cast<uint32_t>(head_.size())};
-    BLEND_RETURN_IF_ERROR(b.fusion().scatter(*cache_, layer, ropes_->keys(layer), {&run, 1},
+  if (!lane.stored.empty()) {
+    std::vector<StoredRun> runs;
+    std::byte* to = space.data();
+    auto slot = static_cast<uint32_t>(head_.size());
+    for (ChunkSource* const part : lane.stored) {
+      const ChunkShape& shape = part->meta().shape;
+      if (layer + 1 < shape.n_layers) part->prefetch(layer + 1);
+      BLEND_RETURN_IF_ERROR(part->read_layer(layer, to));
+      runs.push_back({to, to + shape.plane_bytes(), shape.dtype, shape.n_tokens, slot});
+      to += shape.layer_bytes();
+      slot += shape.n_tokens;
+    }
+    BLEND_RETURN_IF_ERROR(b.fusion().scatter(*cache_, layer, ropes_->keys(layer), runs,
                                              fresh_slots_.data(), nullptr));
     BLEND_ASSIGN(const std::unique_ptr<Fence> done, b.fence());
     if (done != nullptr) done->wait();  // `space` is read into next
@@ -228,9 +234,9 @@ Status ChunkPrefill::compute(Group& group, const Watch& watch) {
     tokens.insert(tokens.end(), lane.before.begin(), lane.before.end());
     tokens.insert(tokens.end(), chunk.begin(), chunk.end());
     for (uint32_t i = 0; i < lane.n_rows(); ++i) pos.push_back(lane.first_slot + i);
-    if (lane.stored != nullptr) {
-      layer_bytes = std::max(layer_bytes, lane.stored->meta().shape.layer_bytes());
-    }
+    size_t bytes = 0;
+    for (ChunkSource* const part : lane.stored) bytes += part->meta().shape.layer_bytes();
+    layer_bytes = std::max(layer_bytes, bytes);
   }
   if (layer_bytes > 0) {
     BLEND_ASSIGN(group.space, AlignedBuffer::allocate(layer_bytes));

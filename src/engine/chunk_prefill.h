@@ -26,9 +26,9 @@ namespace blend {
 // Text that a chunk is prefilled after and that is not kept with it.
 struct ContextPassage {
   std::span<const int32_t> tokens;
-  // Its rows as they are after the head, where a store has them: then only the chunk's own rows are
-  // computed. Null: they are computed too.
-  ChunkSource* stored = nullptr;
+  // Its rows, where a store has them: those of its parts, one after the other, each as it is after
+  // the head. Then only the chunk's own rows are computed. Empty: those of the passage are too.
+  std::vector<ChunkSource*> stored = {};
 };
 
 // A chunk to prefill.

@@ -8,7 +8,7 @@
 namespace blend {
 struct CorpusPrecompute::Company {
   std::vector<std::unique_ptr<ChunkSource>> sources;  // into the snapshot
-  std::vector<ContextPassage> passages;
+  ContextPasses passes;
   std::vector<Sha256> ids;
 };
 
@@ -88,7 +88,7 @@ Result<CorpusPrecompute::Company> CorpusPrecompute::company_of(
     const CorpusText& text, std::unique_ptr<StoreSnapshot>& snapshot) {
   SimilarQuery query;
   // Asks for more than are wanted: some may have left the store, or be too long for the context.
-  query.n = 2 * size_t{options_.n_contexts} + 4;
+  query.n = 2 * kMostContexts + 4;
   query.min_similarity = static_cast<float>(options_.min_similarity);
   BLEND_ASSIGN(const std::vector<SimilarChunk> similar, index_.similar_to(text.tokens, query));
   Company out;
@@ -96,8 +96,10 @@ Result<CorpusPrecompute::Company> CorpusPrecompute::company_of(
     BLEND_ASSIGN(snapshot, store_.snapshot());
   }
   const size_t room = model_.context_length() - key_.head.size() - text.tokens.size();
+  std::vector<ContextPasses::Part> parts;
+  size_t n_tokens = 0;
   for (const SimilarChunk& other : similar) {
-    if (out.passages.size() == options_.n_contexts) break;
+    if (enough_passages(parts.size(), n_tokens, options_.n_contexts)) break;
     BLEND_ASSIGN(const bool there, snapshot->holds(other.id));
     auto source = there ? snapshot->open(other.id, tenant_tag(key_.tenant))
                         : Result<std::unique_ptr<ChunkSource>>(Status{BLEND_E_NOT_FOUND, "gone"});
@@ -107,10 +109,12 @@ Result<CorpusPrecompute::Company> CorpusPrecompute::company_of(
     }
     const std::vector<int32_t>& tokens = (*source)->meta().tokens;
     if (tokens.size() > room) continue;
-    out.passages.push_back({tokens, source->get()});
+    parts.push_back({tokens, source->get()});
+    n_tokens += tokens.size();
     out.ids.push_back(other.id);
     out.sources.push_back(std::move(*source));
   }
+  if (!parts.empty()) out.passes = ContextPasses::of(parts, room, options_.n_contexts);
   return out;
 }
 
@@ -134,8 +138,8 @@ Result<CorpusRecord> CorpusPrecompute::plan_contextual(const CorpusText& text,
   }
   if (out.existed) return out;
   BLEND_ASSIGN(Company company, company_of(text, next.snapshot));
-  out.n_contexts = static_cast<uint32_t>(company.passages.size());
-  if (company.passages.empty()) {
+  out.n_contexts = static_cast<uint32_t>(company.ids.size());
+  if (company.ids.empty()) {
     out.id = describe(text, RecordKind::plain).id;
     out.existed = true;
     return out;
@@ -144,7 +148,7 @@ Result<CorpusRecord> CorpusPrecompute::plan_contextual(const CorpusText& text,
   if (out.existed) return out;
   meta.contexts = company.ids;
   next.companies.push_back(std::move(company));
-  next.add({std::move(meta), next.companies.back().passages, name});
+  next.add({std::move(meta), next.companies.back().passes.passages(), name});
   return out;
 }
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/chunk_prefill.h"
+#include "engine/context_passes.h"
 #include "engine/model.h"
 #include "fusion/contexts/corpora.h"
 #include "store/chunk_store.h"

@@ -13,11 +13,12 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
   }
   const ModelConfig& c = model.config();
   const size_t taken = key.head.size() + key.chunk_tokens;
+  std::vector<ContextPasses::Part> parts;
   for (const std::span<const int32_t> tokens : passages) {
     if (taken + tokens.size() > model.context_length()) continue;
     const Sha256 id = chunk_id(model.fingerprint(), key.dtype, key.head, key.tenant, tokens);
     out.ids_.push_back(id);
-    out.passages_.push_back({tokens, nullptr});
+    parts.push_back({tokens, nullptr});
     if (out.snapshot_ == nullptr) continue;
     BLEND_ASSIGN(const bool there, out.snapshot_->holds(id));
     if (!there) continue;
@@ -30,8 +31,9 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
         meta.contexts.empty();
     if (!fits) continue;
     out.sources_.push_back(std::move(*source));
-    out.passages_.back().stored = out.sources_.back().get();
+    parts.back().stored = out.sources_.back().get();
   }
+  if (!parts.empty()) out.passes_ = ContextPasses::of(parts, model.context_length() - taken, parts.size());
   return out;
 }
 

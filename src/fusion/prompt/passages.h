@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/chunk_prefill.h"
+#include "engine/context_passes.h"
 #include "engine/model_description.h"
 #include "store/chunk_store.h"
 
@@ -30,15 +30,15 @@ class StoredPassages {
                                      const PassageKey& key,
                                      std::span<const std::span<const int32_t>> passages);
 
-  // The passages that fit, in order.
-  std::span<const ContextPassage> passages() const { return passages_; }
-  // Their ids as plain records; [passages().size()].
+  // As the chunk's prefills take them.
+  std::span<const ContextPassage> passages() const { return passes_.passages(); }
+  // The ids, as plain records, of the passages that fit, in the order in which they were given.
   const std::vector<Sha256>& ids() const { return ids_; }
 
  private:
   std::unique_ptr<StoreSnapshot> snapshot_;
   std::vector<std::unique_ptr<ChunkSource>> sources_;  // into the snapshot
-  std::vector<ContextPassage> passages_;
+  ContextPasses passes_;
   std::vector<Sha256> ids_;
 };
 

@@ -101,7 +101,7 @@ TEST_F(ChunkPrefillTest, AContextualRecordIsTheMeanOverItsPassages) {
 TEST_F(ChunkPrefillTest, AStoredPassageIsAsGoodAsAComputedOne) {
   const Record stored = plain(head_, passage_);
   const auto source = make_memory_source(stored);
-  const ContextPassage loaded[] = {{passage_, source.get()}, {other_}};
+  const ContextPassage loaded[] = {{passage_, {source.get()}}, {other_}};
   const ContextPassage computed[] = {{passage_}, {other_}};
   auto a = precompute_chunk(*model_, head_, describe(head_, chunk_), {}, loaded);
   auto b = precompute_chunk(*model_, head_, describe(head_, chunk_), {}, computed);
@@ -135,8 +135,8 @@ TEST_F(ChunkPrefillTest, ChunksTogetherAreAsEachByItself) {
                              long_ago = tokens(50, 7);
   const Record stored = plain(head_, long_ago);
   const auto source = make_memory_source(stored);
-  const ContextPassage two[] = {{longer}, {long_ago, source.get()}};
-  const ContextPassage one[] = {{long_ago, source.get()}};
+  const ContextPassage two[] = {{longer}, {long_ago, {source.get()}}};
+  const ContextPassage one[] = {{long_ago, {source.get()}}};
   const std::vector<std::pair<std::vector<int32_t>, std::span<const ContextPassage>>> wanted = {
       {longer, {}}, {again, two}, {longer, one}, {again, {}}, {again, one}};
   std::vector<ChunkJob> jobs;

@@ -1,5 +1,7 @@
 #include "fusion/contexts/corpus_precompute.h"
 
+#include <cstring>
+
 #include "engine/precompute.h"
 #include "support/engine_fixture.h"
 #include "support/fake_store.h"
@@ -17,6 +19,7 @@ class CorpusPrecomputeTest : public EngineTest {
     key_.dtype = DType::f32;
     key_.head = tokens(4, 1);
     options_.n_contexts = 2;
+    options_.min_similarity = 0.25;  // those of the other topic are no context
     // Texts of two topics: those of one share most of their tokens.
     for (int topic = 0; topic < 2; ++topic) {
       const std::vector<int32_t> shared = tokens(40, 10 + topic);
@@ -116,6 +119,40 @@ TEST_F(CorpusPrecomputeTest, RefreshMakesAgainWhatHasOtherNeighborsNow) {
   EXPECT_FALSE(records[0].existed);
   EXPECT_EQ(stored(id_of(0, RecordKind::contextual)).contexts[0], id_of(6, RecordKind::plain));
   EXPECT_TRUE(records[5].existed) << "the other topic has the neighbors it had";
+}
+
+// Short chunks have more company, which stands in the same prefills.
+TEST_F(CorpusPrecomputeTest, ShortChunksAreAfterSeveralAtOnce) {
+  options_.n_contexts = 1;
+  options_.min_similarity = 0;
+  std::vector<CorpusRecord> records;
+  ASSERT_TRUE(run(&records).is_ok());
+  EXPECT_EQ(records[0].n_contexts, 4u);  // enough tokens
+  const ChunkMeta meta = stored(records[0].id);
+  ASSERT_EQ(meta.contexts.size(), 4u);
+  std::vector<std::unique_ptr<ChunkSource>> sources;
+  std::vector<ContextPasses::Part> parts;
+  auto snapshot = store_.snapshot();
+  for (const Sha256& id : meta.contexts) {
+    auto source = (*snapshot)->open(id);
+    ASSERT_TRUE(source.is_ok());
+    sources.push_back(std::move(*source));
+    parts.push_back({sources.back()->meta().tokens, sources.back().get()});
+  }
+  const ContextPasses passes = ContextPasses::of(parts, 1000, 1);
+  ASSERT_EQ(passes.passages().size(), 1u);
+  EXPECT_EQ(passes.passages()[0].tokens.size(), 4u * 52);
+  ChunkMeta same = meta;
+  auto expected = precompute_chunk(*model_, key_.head, same, {}, passes.passages());
+  ASSERT_TRUE(expected.is_ok());
+  auto is = (*snapshot)->open(records[0].id);
+  ASSERT_TRUE(is.is_ok());
+  auto layer = AlignedBuffer::allocate(meta.shape.layer_bytes());
+  ASSERT_TRUE(layer.is_ok());
+  for (uint32_t i = 0; i < meta.shape.n_layers; ++i) {
+    ASSERT_TRUE((*is)->read_layer(i, layer->data()).is_ok());
+    EXPECT_EQ(std::memcmp(layer->data(), (*expected)->k(i), meta.shape.layer_bytes()), 0) << i;
+  }
 }
 
 TEST_F(CorpusPrecomputeTest, AChunkWithoutOthersHasTheHeadRecordAlone) {

@@ -152,8 +152,9 @@ std::vector<const blendpp::Tokens*> Recorder::passages(const RecordKind& kind,
     }
     return before;
   }
-  auto alike = similar().most_similar(question.chunks[i], kind.n_passages);
-  if (kind.is != Is::joined || alike.empty()) return alike;
+  if (kind.is == Is::similar) return similar().context_of(question.chunks[i], kind.n_passages);
+  const auto alike = similar().most_similar(question.chunks[i], kind.n_passages);
+  if (alike.empty()) return {};
   joined_.clear();  // the most similar last, next to the chunk
   for (auto it = alike.rbegin(); it != alike.rend(); ++it) {
     joined_.insert(joined_.end(), (*it)->begin(), (*it)->end());

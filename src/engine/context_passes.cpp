@@ -1,0 +1,58 @@
+#include "engine/context_passes.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "store/chunk/chunk.h"
+
+namespace blend {
+
+bool enough_passages(size_t n, size_t n_tokens, size_t passes) {
+  return n >= kMostContexts || (n >= passes && n_tokens >= passes * kContextTokens);
+}
+
+std::vector<std::vector<size_t>> deal_passages(std::span<const size_t> n_tokens, size_t most) {
+  const size_t all = std::accumulate(n_tokens.begin(), n_tokens.end(), size_t{0});
+  const size_t wanted = (all + kContextTokens / 2) / kContextTokens;
+  most = std::min(most, n_tokens.size());
+  std::vector<std::vector<size_t>> passes(std::min(most, std::max<size_t>(1, wanted)));
+  std::vector<size_t> length(passes.size(), 0);
+  for (size_t i = 0; i < n_tokens.size(); ++i) {
+    const auto shortest = std::min_element(length.begin(), length.end()) - length.begin();
+    passes[static_cast<size_t>(shortest)].push_back(i);
+    length[static_cast<size_t>(shortest)] += n_tokens[i];
+  }
+  return passes;
+}
+
+ContextPasses ContextPasses::of(std::span<const Part> parts, size_t room, size_t most) {
+  ContextPasses out;
+  std::vector<size_t> n_tokens;
+  for (const Part& part : parts) n_tokens.push_back(part.tokens.size());
+  for (std::vector<size_t>& pass : deal_passages(n_tokens, most)) {
+    size_t length = 0;
+    std::erase_if(pass, [&](size_t i) {
+      const bool fits = n_tokens[i] <= room - length;
+      if (fits) length += n_tokens[i];
+      return !fits;
+    });
+    if (pass.empty()) continue;
+    std::reverse(pass.begin(), pass.end());
+    ContextPassage passage{parts[pass[0]].tokens};
+    if (pass.size() > 1) {
+      std::vector<int32_t>& text = out.joined_.emplace_back();
+      for (const size_t i : pass) {
+        text.insert(text.end(), parts[i].tokens.begin(), parts[i].tokens.end());
+      }
+      passage.tokens = text;
+    }
+    if (std::all_of(pass.begin(), pass.end(),
+                    [&](size_t i) { return parts[i].stored != nullptr; })) {
+      for (const size_t i : pass) passage.stored.push_back(parts[i].stored);
+    }
+    out.passages_.push_back(std::move(passage));
+  }
+  return out;
+}
+
+}  // namespace blend

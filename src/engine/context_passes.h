@@ -1,0 +1,44 @@
+// ContextPasses: which passages of context share a prefill of a chunk.
+//
+// What a chunk is prefilled after should be about as long as what stands before it in prompts:
+// after one short passage its rows attend to that and to each other as they never do among twenty.
+// So short passages stand one after the other in one prefill, until they have kContextTokens or so;
+// long ones have a prefill each, over which the record is the mean (docs/fusion.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "blend/blend.h"
+#include "engine/chunk_prefill.h"
+
+namespace blend {
+
+inline constexpr size_t kContextTokens = BLEND_CONTEXT_TOKENS;
+
+// The passages of each prefill. n_tokens: of each passage, the most similar first. most: prefills.
+std::vector<std::vector<size_t>> deal_passages(std::span<const size_t> n_tokens, size_t most);
+// Whether `n` passages of so many tokens in all are enough for `passes` prefills.
+bool enough_passages(size_t n, size_t n_tokens, size_t passes);
+
+// The objects that passages point to must outlive it. Movable.
+class ContextPasses {
+ public:
+  struct Part {
+    std::span<const int32_t> tokens;
+    ChunkSource* stored = nullptr;  // as it is after the head; null: its prefill computes its rows
+  };
+  // The most similar first. It comes next to the chunk. A part without room among the others of its
+  // prefill is left out; room: tokens of a prefill before the chunk. most: prefills.
+  static ContextPasses of(std::span<const Part> parts, size_t room, size_t most);
+
+  std::span<const ContextPassage> passages() const { return passages_; }
+
+ private:
+  std::vector<ContextPassage> passages_;
+  std::vector<std::vector<int32_t>> joined_;  // texts of more than one part
+};
+
+}  // namespace blend
