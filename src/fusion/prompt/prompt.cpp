@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "control/pass_cost.h"
+#include "engine/context_passes.h"
 #include "engine/model.h"
 #include "engine/precompute.h"
 #include "fusion/request/clock.h"
@@ -13,6 +14,9 @@ namespace {
 
 // Passages of a record made in idle time: more of them make it no better.
 constexpr size_t kContexts = 4;
+// A record after the chunk before it is preferred only if that is one of so many parts of what
+// precedes it, or long: among twenty short chunks one says less than a context of several.
+constexpr size_t kLeastShare = 4;
 constexpr size_t kLeastContextTokens = 11;  // shorter passages say too little
 
 bool is_looked_up(SegmentKind kind) {
@@ -166,11 +170,24 @@ Result<bool> PromptBuilder::open_nearer(Prompt& prompt, const std::vector<int32_
                                         PromptSegment& s) {
   if (store_ == nullptr || s.kind != SegmentKind::chunk) return false;
   const std::vector<int32_t> before = preceding(prompt, prompt.segments.size(), s.first_row);
-  if (!before.empty()) {
-    BLEND_ASSIGN(const bool hit, open_after(prompt, before, RecordKind::plain, tokens, s));
-    if (hit) return true;
-  }
-  return open_after(prompt, options_.chunk_prefix, RecordKind::contextual, tokens, s);
+  const auto after_what_precedes = [&]() -> Result<bool> {
+    if (before.empty()) return false;
+    return open_after(prompt, before, RecordKind::plain, tokens, s);
+  };
+  const auto in_context = [&] {
+    return open_after(prompt, options_.chunk_prefix, RecordKind::contextual, tokens, s);
+  };
+  const bool context_first = says_little(before.size(), s);
+  BLEND_ASSIGN(const bool hit, context_first ? in_context() : after_what_precedes());
+  if (hit) return true;
+  return context_first ? after_what_precedes() : in_context();
+}
+
+bool PromptBuilder::says_little(size_t n_before, const PromptSegment& s) const {
+  const size_t n_head = options_.chunk_prefix.size();
+  if (n_before < n_head || n_before >= s.first_row) return false;
+  const size_t own = n_before - n_head, all = s.first_row - n_head;
+  return own < kContextTokens && kLeastShare * own < all;
 }
 
 RecordUse PromptBuilder::use_of(const Prompt& prompt, const PromptSegment& s) const {
@@ -351,6 +368,7 @@ void PromptBuilder::leave_nearer_for_later(Prompt& prompt) const {
     const bool first = before.size() == s.first_row;  // nothing else precedes it
     const bool fits = before.size() + s.n_rows <= model_.context_length();
     if (before.empty() || !fits || s.record == RecordUse::predecessor) continue;
+    if (s.record == RecordUse::contextual && says_little(before.size(), s)) continue;
     DeferredChunk chunk = later_chunk(prompt, s, before);
     if (queued(chunk.meta.id)) continue;
     // The head record of a chunk is useful to every prompt that begins with the chunk.

@@ -136,6 +136,9 @@ class PromptBuilder {
                           const std::vector<int32_t>& tokens, PromptSegment& s);
   // Opens a record of s that is nearer to full prefill than its head record.
   Result<bool> open_nearer(Prompt& prompt, const std::vector<int32_t>& tokens, PromptSegment& s);
+  // Whether a record after the n_before tokens of head and previous chunk knows little of what
+  // precedes s.
+  bool says_little(size_t n_before, const PromptSegment& s) const;
   // The kind of the opened record, when the position of s is known.
   RecordUse use_of(const Prompt& prompt, const PromptSegment& s) const;
   bool may_be_alone(const PromptSegment& s) const;

@@ -346,6 +346,30 @@ TEST_F(RecordChoiceTest, APredecessorsRecordComesBeforeAContextualOne) {
   EXPECT_FALSE(prompt->segments[4].exact);
 }
 
+// Among many short chunks the one before it is little of what a chunk attends to.
+TEST_F(RecordChoiceTest, InALongPromptOfShortChunksAContextComesFirst) {
+  options_.after_head = true;
+  options_.on_miss = OnMiss::compute_store;
+  put(predecessor());
+  const auto use_after = [&](size_t n) {
+    std::vector<Segment> segments = {prefix(head_)};
+    for (size_t i = 0; i < n; ++i) segments.push_back(chunk(tokens(12, 50 + i)));
+    segments.insert(segments.end(),
+                    {chunk(first_), text(gap_), chunk(chunk_), question(tokens(3, 5))});
+    auto prompt = build(segments);
+    EXPECT_TRUE(prompt.is_ok()) << prompt.status().message();
+    later_ = std::move(prompt->later);
+    return prompt->segments[n + 3].record;
+  };
+  EXPECT_EQ(use_after(8), RecordUse::predecessor) << "there is no other";
+  put(head_, RecordKind::contextual);
+  EXPECT_EQ(use_after(2), RecordUse::predecessor) << "a third of what precedes it";
+  EXPECT_EQ(use_after(8), RecordUse::contextual) << "a ninth";
+  const Sha256 after = describe_chunk(*model_, DType::f32, predecessor(), "", chunk_).id;
+  for (const DeferredChunk& chunk : later_)
+    EXPECT_NE(chunk.meta.id, after) << "nobody would take it";
+}
+
 TEST_F(RecordChoiceTest, OneThatWasMadeAloneServesWhereNothingMayBeComputed) {
   options_.on_miss = OnMiss::fail;
   options_.after_head = true;
