@@ -15,6 +15,7 @@ Three answers to one prompt are compared:
 import argparse
 import ctypes as c
 import hashlib
+import inspect
 import pathlib
 import tempfile
 import time
@@ -28,6 +29,12 @@ from blend_step import CHUNK, PREFIX, QUESTION, Blend, Layerwise
 from to_hugging_face import example_model
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def cached(model, cache):
+    """The cache as an argument: transformers 5.24 calls it "cache", those before "past_key_values"."""
+    name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    return {name: cache, "use_cache": True}
 
 
 def describe(blend, ctx, model, directory):
@@ -94,8 +101,7 @@ def fused_prefill(model, layerwise):
             attention_mask=mask,
             position_ids=rows[None],
             position_embeddings=inner.rotary_emb(hidden, position_ids=rows[None]),
-            past_key_values=cache,
-            use_cache=True,
+            **cached(model, cache),
         )
         hidden = hidden[:, torch.isin(rows, cache.kept)]
         cache.rows = cache.kept
@@ -113,7 +119,7 @@ def greedy(model, logits, past, eos, n_tokens):
         if token == eos:
             break
         out.append(token)
-        logits = model(torch.tensor([[token]]), past_key_values=past, use_cache=True).logits[0, -1]
+        logits = model(torch.tensor([[token]]), **cached(model, past)).logits[0, -1]
     return out
 
 
@@ -121,7 +127,8 @@ def store_chunk(blend, described, store, model, tokens, prefix):
     """Prefills one chunk by itself, after the chunk prefix, unless it is stored already."""
     if blend.find_chunk(described, store, tokens, prefix):
         return False
-    past = model(torch.tensor([prefix + tokens]), use_cache=True).past_key_values
+    past = DynamicCache()
+    model(torch.tensor([prefix + tokens]), **cached(model, past))
     layers = [(l.keys[:, :, len(prefix):], l.values[:, :, len(prefix):]) for l in past.layers]
     blend.put_chunk(described, store, tokens, prefix, layers)
     return True
@@ -203,12 +210,12 @@ def main():
           f"{len(question)} of the question")
 
     begin = time.perf_counter()
-    full = model(torch.tensor([prompt]), use_cache=True)
+    full_past = DynamicCache()
+    full = model(torch.tensor([prompt]), **cached(model, full_past))
     full_ms = (time.perf_counter() - begin) * 1e3
     full_logits = full.logits[0, -1]
     eos = tokenizer.eos_token_id
-    results = [("full", full_logits, greedy(model, full_logits, full.past_key_values, eos,
-                                            args.max_tokens))]
+    results = [("full", full_logits, greedy(model, full_logits, full_past, eos, args.max_tokens))]
 
     begin = time.perf_counter()
     layerwise = Layerwise(blend, described, store, segments, args.ratio, bos)

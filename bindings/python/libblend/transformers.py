@@ -8,7 +8,12 @@
 
 The model computes everything, with its own weights, modules and attention: it prefills the passages,
 once, and of a prompt the rows that libblend chooses (blend.h, "Step API"). K is stored without
-position and turned by the model's own rotary embedding, so every kind of RoPE is right.
+position and turned by the model's own rotary embedding; how a layer applies it is found out by trying.
+
+What this relies on: a model gives the K and V of each layer to ``Cache.update`` with the layer's number and
+attends over what that returns; a mask [1, 1, rows, columns] is taken as it is; a layer is called with the
+rows, the cache, `attention_mask` and `position_embeddings`. The order of the calls and the name of the
+cache's parameter are not relied on.
 `pip install libblend[transformers]`.
 """
 
@@ -24,6 +29,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from ._context import Context
 from ._enums import Miss, SegmentKind, choice
 from ._hf_chat import chat_prompt
+from ._hf_rotation import Rotation, among, cache_name, unknown_call
 from ._infos import FusionInfo
 from ._model import Model
 from ._layerwise import Layerwise
@@ -58,12 +64,14 @@ class Fused(NamedTuple):
     """the account of the fuse"""
     selected: np.ndarray
     """uint32 [n], rows that the policy selected"""
+    cache_name: str = "past_key_values"
+    """what this release of transformers calls the cache in ``model.generate``"""
 
     @property
     def inputs(self) -> Dict[str, Any]:
         """What ``model.generate(**fused.inputs, ...)`` goes on from, once: it appends to the cache."""
         return {"input_ids": self.input_ids, "attention_mask": torch.ones_like(self.input_ids),
-                "past_key_values": self.past_key_values}
+                self.cache_name: self.past_key_values}
 
 
 class Blender:
@@ -85,6 +93,8 @@ class Blender:
         self._inner = model.get_decoder()
         config = self._config = self._inner.config
         _check(config, self._inner)
+        self._cache_name = cache_name(model.forward)
+        self._rotation = Rotation(model, self._inner)
         attention = self._inner.layers[0].self_attn
         head_dim = int(attention.head_dim)
         said: Dict[str, Any] = {"name": name} if name else {"fingerprint": fingerprint(model, config)}
@@ -144,12 +154,12 @@ class Blender:
         ids = torch.tensor([head + tokens], device=self.model.device)
         past: Any = DynamicCache()  # without a configuration, so that windows leave all rows
         with self._lock, torch.inference_mode():
-            self.model(input_ids=ids, past_key_values=past, use_cache=True, logits_to_keep=1)
+            self.model(input_ids=ids, use_cache=True, logits_to_keep=1, **{self._cache_name: past})
             positions = torch.arange(len(head), ids.shape[1], device=ids.device)
             layers = []
             for index, layer in enumerate(past.layers):
                 k, v = (x[:, :, len(head):] for x in (layer.keys, layer.values))
-                layers.append(torch.stack((_turn(k, self._rotation(index, positions), back=True), v)).cpu())
+                layers.append(torch.stack((self._rotation.turn(index, k, positions, back=True), v)).cpu())
         self.described.put_chunk(self.store, tokens, [(_array(k), _array(v)) for k, v in layers],
                               unrotated=True, dtype=_DTYPES[self.model.dtype], chunk_prefix=head)
         return False
@@ -190,7 +200,7 @@ class Blender:
                  for index, layer in enumerate(layers)]
         try:
             out = self.model(input_ids=tokens[cache.rows][None], position_ids=cache.rows[None],
-                             attention_mask=cache.mask(0), past_key_values=cache, use_cache=True, logits_to_keep=1)
+                             attention_mask=cache.mask(0), use_cache=True, logits_to_keep=1, **{self._cache_name: cache})
         finally:
             for hook in hooks:
                 hook.remove()
@@ -198,18 +208,8 @@ class Blender:
         past = DynamicCache()
         for index, (k, v) in enumerate(cache.kv):
             past.update(k[:, :, :-1], v[:, :, :-1], index)
-        return Fused(tokens[None], past, out.logits[0, -1], layerwise.info, layerwise.selected)
-
-    def _rotation(self, layer: int, positions: torch.Tensor) -> Optional[Tuple[torch.Tensor, torch.Tensor]]:
-        """cos and sin of the layer at these positions, float32 [n, rotary_dim]; None: it has no RoPE."""
-        if not getattr(self._inner.layers[layer].self_attn, "use_rope", True):
-            return None
-        shape = torch.zeros(1, device=positions.device)  # for dtype and device
-        types = getattr(self._config, "layer_types", None)
-        rotary = self._inner.rotary_emb
-        by_type = [types[layer]] if types and hasattr(rotary, f"{types[layer]}_inv_freq") else []
-        cos, sin = rotary(shape, positions[None], *by_type)
-        return cos[0], sin[0]
+        return Fused(tokens[None], past, out.logits[0, -1], layerwise.info, layerwise.selected,
+                     self._cache_name)
 
 
 class _FusedCache(Cache):
@@ -232,6 +232,7 @@ class _FusedCache(Cache):
         self.columns = torch.arange(n_rows, device=self._device)
         self.rows = self._tensor(layerwise.rows)  # that are computed at this layer
         self._begun = self.rows  # at the first
+        self._entered = -1  # the layer that was called last
         self._window = [_window(config, layer) for layer in range(config.num_hidden_layers)]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -255,52 +256,44 @@ class _FusedCache(Cache):
     def enter(self, layer: int) -> Any:
         """A hook before the layer: the rows that go on, and what they see."""
         def hook(_module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
-            if kwargs.get("past_key_values") is not self:
+            if not among((*args, *kwargs.values()), self):
                 return None  # another call of the same model
-            hidden, *rest = args
+            if "position_embeddings" not in kwargs or "attention_mask" not in kwargs:
+                raise unknown_call("calls layers without position_embeddings and attention_mask")
             if layer > 0:
                 self._layerwise.commit(layer - 1)
                 kept = self._tensor(self._layerwise.rows)
-                hidden = hidden[:, torch.isin(self.rows, kept)]
+                stay = torch.isin(self.rows, kept)
+                if args:
+                    args = (args[0][:, stay], *args[1:])
+                else:
+                    kwargs = {**kwargs, "hidden_states": kwargs["hidden_states"][:, stay]}
                 self.rows = kept
-            among = torch.searchsorted(self._begun, self.rows)
-            cos, sin = kwargs["position_embeddings"]
-            kwargs = {**kwargs, "position_embeddings": (cos[:, among], sin[:, among]),
-                      "attention_mask": self.mask(layer), "position_ids": self.rows[None]}
-            return (hidden, *rest), kwargs
+            turned = kwargs["position_embeddings"]  # None: the layer does not turn
+            if turned is not None:
+                places = torch.searchsorted(self._begun, self.rows)
+                turned = tuple(x[:, places] for x in turned)
+            self._entered = layer
+            return args, {**kwargs, "position_embeddings": turned, "attention_mask": self.mask(layer),
+                          "position_ids": self.rows[None]}
         return hook
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any,
                **__: Any) -> Tuple[torch.Tensor, torch.Tensor]:
+        if self._entered != layer_idx:
+            raise unknown_call("does not hand the cache to the model's layers")
         self._layerwise.synchronize(layer_idx)
         k, v = (x.to(self._device, non_blocking=True) for x in self.kv[layer_idx])
-        rotation = self._blender._rotation(layer_idx, self.columns)
-        k = _turn(k, rotation)
+        rotation = self._blender._rotation
+        k = rotation.turn(layer_idx, k, self.columns)
         k[:, :, self.rows], v[:, :, self.rows] = key_states, value_states
         self.kv[layer_idx] = (k, v)
         try:
             self._layerwise.select(layer_idx)
         except InvalidArgumentError:  # it measures here
-            if rotation is not None:
-                rotation = (rotation[0][self.rows], rotation[1][self.rows])
-            fresh = torch.stack((_turn(key_states, rotation, back=True), value_states)).cpu()
+            fresh = torch.stack((rotation.turn(layer_idx, key_states, self.rows, back=True), value_states)).cpu()
             self._layerwise.select(layer_idx, _array(fresh[0]), _array(fresh[1]), dtype=self._dtype, unrotated=True)
         return k, v
-
-
-def _turn(k: torch.Tensor, rotation: Optional[Tuple[torch.Tensor, torch.Tensor]], back: bool = False) -> torch.Tensor:
-    """K [1, n_kv_heads, n, head_dim] turned to its rows' positions, or back, in float32; halves of the
-    rotated part belong together. cos and sin may be scaled (YaRN), which is undone on the way back."""
-    if rotation is None:
-        return k.contiguous()
-    cos, sin = rotation  # [n, rotary_dim]
-    if back:
-        scale = cos * cos + sin * sin
-        cos, sin = cos / scale, -sin / scale
-    n = cos.shape[-1]
-    x = k[..., :n].float()
-    half = torch.cat((-x[..., n // 2:], x[..., : n // 2]), dim=-1)
-    return torch.cat(((x * cos + half * sin).to(k.dtype), k[..., n:]), dim=-1)
 
 
 def _array(x: torch.Tensor) -> np.ndarray:
@@ -323,9 +316,8 @@ def _window(config: Any, layer: int) -> Optional[int]:
 def _check(config: Any, inner: Any) -> None:
     """Refuses by name what a fuse would compute wrongly."""
     kind = config.model_type
-    lacking = [name for name in ("layers", "rotary_emb") if not hasattr(inner, name)]
-    if lacking or not hasattr(inner.layers[0], "self_attn"):
-        raise ValueError(f"a {kind} model is not a stack of layers with attention and RoPE, which fusing needs")
+    if not hasattr(inner, "layers") or not hasattr(inner.layers[0], "self_attn"):
+        raise ValueError(f"a {kind} model is not a stack of layers with attention, which fusing needs")
     types = set(getattr(config, "layer_types", None) or ())
     if types - {"full_attention", "sliding_attention"}:
         raise ValueError(f"a {kind} model has layers of {', '.join(sorted(types))}: only full and sliding attention are fused")
