@@ -6,11 +6,13 @@
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 from pathlib import Path
 
 ARGS = argparse.Namespace()
@@ -127,6 +129,32 @@ class CalibrateTest(unittest.TestCase):
                               "--max-kl", "100", "--min-top1", "0", "--json")
         self.assertEqual(done.returncode, 5, done.stdout)
         self.assertFalse(json.loads(done.stdout)["trusted"])
+
+    def test_a_server_says_that_its_profile_trusts_nothing(self):
+        none = self.dir / "served.profile"
+        self.run_blend("calibrate", "--data", self.data, "--out", none, "--score-tokens", "2", "--ratios", "0,0.2",
+                       "--max-kl", "1e-6", "--min-top1", "1", "--json")
+        for profile, trusted in ((none, False), (self.profile, True)):
+            run = subprocess.Popen([ARGS.blend, "serve", "--model", self.model, "--store", self.dir / "served", "--port", "0",
+                                    "--profile", profile, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            said = json.loads(run.stdout.readline())
+            self.assertEqual(said["profile_trusted"], trusted)
+            with urllib.request.urlopen(f"http://127.0.0.1:{said['port']}/metrics", timeout=60) as answer:
+                self.assertIn(f"\nblend_profile_trusted {int(trusted)}\n", answer.read().decode())
+            run.terminate()
+            _, notes = run.communicate(timeout=60)
+            self.assertEqual("trusts no ratio" in notes, not trusted, notes)
+
+    def test_progress_is_written_in_lines_where_there_is_no_terminal(self):
+        def said(seconds):
+            done = subprocess.run([ARGS.blend, "calibrate", "--model", self.model, "--data", self.data, "--score-tokens", "2",
+                                   "--ratios", "0.2", "--out", self.dir / "told.profile", "--json"], capture_output=True,
+                                  text=True, timeout=300, env={**os.environ, "BLEND_PROGRESS_SECONDS": seconds})
+            json.loads(done.stdout)
+            return done.stderr
+        self.assertRegex(said("1e-9"), r"(?m)^blend: Calibrating: \d+ % after \d+ s$")
+        self.assertNotIn("Calibrating", said("0"))
+        self.assertNotIn("Calibrating", said("3600"))
 
     def test_documents_are_samples_too(self):
         docs = self.dir / "docs"

@@ -191,6 +191,48 @@ class ServeTest(ServeCase):
                          again["blend"]["reused_tokens"] - again["blend"]["recomputed_tokens"])
         self.assertGreater(server.metric("blend_reused_tokens_total"), 0)
 
+    def stored(self, server, body, path="/v1/chat/completions"):
+        """The account once all chunks are stored, which is done in idle time."""
+        for _ in range(200):
+            account = server.post(body, path)[1]["usage"]["blend"]
+            if account["misses"] == 0:
+                return account
+            time.sleep(0.05)
+        self.fail(account)
+
+    def test_a_request_may_set_policy_and_ratio(self):
+        server = self.serve()
+        usual = self.stored(server, chat(documents=DOCUMENTS))
+        self.assertEqual(self.stored(server, chat(documents=DOCUMENTS, policy="reuse"))["recomputed_tokens"], 0)
+        most = self.stored(server, chat(documents=DOCUMENTS, ratio=1))["recomputed_tokens"]
+        self.assertGreater(most, usual["recomputed_tokens"])
+        half = self.stored(server, chat(documents=DOCUMENTS, policy="hkvd+first_k", ratio=0.5))["recomputed_tokens"]
+        self.assertTrue(0 < half < most, (half, most))
+        again = self.stored(server, chat(documents=DOCUMENTS, ratio="fidelity", policy=None))
+        self.assertEqual(again["recomputed_tokens"], usual["recomputed_tokens"], "and the next request is as ever")
+
+    def test_white_space_at_the_ends_of_a_document_does_not_count(self):
+        server = self.serve()
+        for path, body in (("/v1/chat/completions", chat), ("/v1/completions", lambda **more: {"prompt": "who sat", **more})):
+            self.stored(server, body(documents=DOCUMENTS), path)
+            for other in ([text + "\n" for text in DOCUMENTS], [f"\r\n {text}\t\r\n" for text in DOCUMENTS]):
+                account = server.post(body(documents=other), path)[1]["usage"]["blend"]
+                self.assertEqual(account["misses"], 0)
+
+    def test_without_a_template_chats_are_refused_with_what_to_do(self):
+        run = subprocess.Popen([ARGS.blend, "serve", "--model", self.model, "--store", self.dir / "plain-store", "--port",
+                                "0", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        server = object.__new__(Server)
+        server.process, server.port = run, json.loads(run.stdout.readline())["port"]
+        status, answer, _ = server.post(chat())
+        self.assertEqual((status, answer["error"]["code"]), (400, "no_chat_template"))
+        self.assertIn("--chat-template FILE", answer["error"]["message"])
+        self.assertEqual(server.post({"prompt": "who sat", "max_tokens": 1}, "/v1/completions")[0], 200)
+        code, said = server.stop()
+        run.stdout.close(), run.stderr.close()
+        self.assertEqual(code, 0)
+        self.assertIn("no chat template", said)
+
     def test_a_stored_chunk_is_a_document_by_its_id(self):
         server = self.serve()
         by_text = server.post(chat(documents=DOCUMENTS[:1]))[1]
@@ -306,7 +348,7 @@ class ServeTest(ServeCase):
                 (chat(temperature="hot"), "temperature"), (chat(top_p=2), "top_p"), (chat(stop=""), "stop"),
                 (chat(max_tokens=0), "max_tokens"), (chat(max_tokens=-1), "max_tokens"),
                 (chat(documents=[{}]), "documents[0]"), (chat(documents=[{"id": "xyz"}]), "documents[0].id"),
-                (chat(documents=["  "]), "document 0"), (chat(tools=[{}]), "tools"),
+                (chat(documents=["  "]), "documents[0]"), (chat(tools=[{}]), "tools"),
                 (chat(logit_bias={"x": 1}), "logit_bias"), (chat(logit_bias={"9999999": 1}), "9999999"),
                 (chat(response_format={"type": "json_object"}), "response_format"),
                 (chat(stream="yes"), "stream"), (chat("word " * 600), "context"),
@@ -318,6 +360,8 @@ class ServeTest(ServeCase):
                 (chat(chat_template_kwargs={"messages": []}), "'messages'"),
                 (chat(chat_template_kwargs={"eos_token": "x"}), "'eos_token'"),
                 (chat(chat_template_kwargs=[1]), "chat_template_kwargs"), (chat(stream_options=1), "stream_options"),
+                (chat(policy="best"), "attention"), (chat(policy=3), "'policy'"), (chat(ratio=1.5), "'ratio'"),
+                (chat(ratio="much"), "fidelity"), (chat(agreement=0.9), "server starts"), (chat(on_miss="fail"), "'on_miss'"),
                 (chat(max_tokens=10 ** 30), "max_tokens"), (chat(stop=["a"] * 17), "stop")):
             status, answer, _ = server.post(body)
             self.assertEqual(status, 400, (body, answer))

@@ -82,7 +82,7 @@ void run(const CalibrateOptions& options) {
   std::vector<MeasuredLine> lines;
   bool trusted = false;
   {
-    ProgressBar bar("Calibrating");
+    ProgressBar bar("Calibrating", ProgressBar::Elsewhere::lines);
     calibrate.on_progress = bar.callback();
     calibrate.on_measurement = [&](const blend_measurement& line) {
       lines.emplace_back(line);

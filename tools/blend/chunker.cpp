@@ -4,15 +4,14 @@
 #include <cstdint>
 
 namespace blend_cli {
-namespace {
 
-constexpr std::string_view kBlank = " \t\n\v\f";
-
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(kBlank);
+std::string_view trimmed(std::string_view text, std::string_view blank) {
+  const size_t first = text.find_first_not_of(blank);
   if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+  return text.substr(first, text.find_last_not_of(blank) - first + 1);
 }
+
+namespace {
 
 // The paragraphs of a text, each followed by one newline.
 std::vector<std::string> paragraphs_of(std::string_view text) {

@@ -20,6 +20,9 @@
 
 namespace blend_cli {
 
+// Without the characters at its ends that are blank.
+std::string_view trimmed(std::string_view text, std::string_view blank = " \t\n\v\f");
+
 using TokenizeFn = std::function<blendpp::Tokens(std::string_view text)>;
 
 struct Chunk {

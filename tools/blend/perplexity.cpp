@@ -134,7 +134,7 @@ void run(const PerplexityOptions& options) {
   const Window window = window_of(options, model.info());
   Score recomputed, rotated;
   size_t n_short = 0;
-  ProgressBar bar("Reading");
+  ProgressBar bar("Reading", ProgressBar::Elsewhere::lines);
   for (size_t i = 0; i < documents.size(); ++i) {
     bar.update(i, documents.size());
     const blendpp::Tokens tokens = model.tokenize(documents[i].text, BLEND_TOKENIZE_BOS);

@@ -209,7 +209,7 @@ class Precompute {
   const blendpp::Tokens head_;
   std::vector<bool> follows_;  // the chunk before it is of the same document
   std::vector<std::string> labels_;
-  ProgressBar bar_{"Precomputing"};
+  ProgressBar bar_{"Precomputing", ProgressBar::Elsewhere::lines};
   std::vector<Line> lines_;
 };
 

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <utility>
 
@@ -16,6 +18,13 @@ constexpr int kBarWidth = 30;
 constexpr const char* kEraseLine = "\r\x1b[K";
 // Work shorter than this needs no bar.
 constexpr auto kPatience = std::chrono::milliseconds(200);
+
+// Seconds between lines.
+double pace() {
+  constexpr double kUsual = 5;
+  const char* const given = std::getenv("BLEND_PROGRESS_SECONDS");
+  return given == nullptr ? kUsual : std::max(0.0, std::strtod(given, nullptr));
+}
 
 bool stderr_is_terminal() {
   static const bool terminal = isatty(STDERR_FILENO) == 1;
@@ -32,25 +41,43 @@ void print_error(const std::string& text) {
                printable(text).c_str());
 }
 
-ProgressBar::ProgressBar(std::string title)
+ProgressBar::ProgressBar(std::string title, Elsewhere elsewhere)
     : title_(std::move(title)),
-      enabled_(stderr_is_terminal()),
-      begin_(std::chrono::steady_clock::now()) {}
+      drawn_(stderr_is_terminal()),
+      every_s_(drawn_ || elsewhere == Elsewhere::nothing ? 0 : pace()),
+      begin_(std::chrono::steady_clock::now()),
+      last_line_(begin_) {}
 
 ProgressBar::~ProgressBar() { erase(); }
 
 void ProgressBar::erase() {
-  if (last_percent_ < 0) return;
+  if (!drawn_ || last_percent_ < 0) return;
   last_percent_ = -1;
   const std::lock_guard lock(g_stderr);
   std::fputs(kEraseLine, stderr);
 }
 
 void ProgressBar::update(uint64_t done, uint64_t total) {
-  if (!enabled_ || total == 0 || std::chrono::steady_clock::now() - begin_ < kPatience) return;
+  if ((!drawn_ && every_s_ == 0) || total == 0) return;
   const int percent =
       static_cast<int>(100.0 * static_cast<double>(done) / static_cast<double>(total));
-  if (percent == last_percent_) return;
+  drawn_ ? draw(percent) : write_line(percent);
+}
+
+void ProgressBar::write_line(int percent) {
+  const auto now = std::chrono::steady_clock::now();
+  if (percent == last_percent_ ||
+      std::chrono::duration<double>(now - last_line_).count() < every_s_)
+    return;
+  last_line_ = now;
+  last_percent_ = percent;
+  const std::chrono::duration<double> since = now - begin_;
+  const std::lock_guard lock(g_stderr);
+  std::fprintf(stderr, "blend: %s: %d %% after %.0f s\n", title_.c_str(), percent, since.count());
+}
+
+void ProgressBar::draw(int percent) {
+  if (percent == last_percent_ || std::chrono::steady_clock::now() - begin_ < kPatience) return;
   last_percent_ = percent;
   const int filled = percent * kBarWidth / 100;
   const std::lock_guard lock(g_stderr);

@@ -14,10 +14,13 @@ void print_note(const std::string& text);
 // The same, for the error that ends the command.
 void print_error(const std::string& text);
 
-// A bar on stderr, drawn only when stderr is a terminal, erased on destruction. Used by one thread.
+// A bar on stderr, erased on destruction. Where stderr is no terminal, work that may take minutes
+// (`lines`) writes a line instead, one every few seconds; BLEND_PROGRESS_SECONDS in the environment
+// says how many, and 0 asks for none. Used by one thread.
 class ProgressBar {
  public:
-  explicit ProgressBar(std::string title);
+  enum class Elsewhere { nothing, lines };
+  explicit ProgressBar(std::string title, Elsewhere elsewhere = Elsewhere::nothing);
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
@@ -29,10 +32,15 @@ class ProgressBar {
   blendpp::ProgressFn callback();
 
  private:
+  void draw(int percent);
+  void write_line(int percent);
+
   std::string title_;
-  bool enabled_;
+  bool drawn_;      // on a terminal
+  double every_s_;  // between lines; 0: none
   int last_percent_ = -1;
   std::chrono::steady_clock::time_point begin_;
+  std::chrono::steady_clock::time_point last_line_;
 };
 
 }  // namespace blend_cli

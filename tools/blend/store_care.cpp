@@ -73,7 +73,7 @@ void transfer(const StoreCareOptions& options, bool in) {
   if (in) {
     const blendpp::Store store = open_store(ctx, options.store);
     how.flags = options.replace ? BLEND_IMPORT_REPLACE : 0;
-    ProgressBar bar("Importing");
+    ProgressBar bar("Importing", ProgressBar::Elsewhere::lines);
     how.on_progress = bar.callback();
     n = store.import_from(options.path, how);
     wait_for_uploads(store);
@@ -85,7 +85,7 @@ void transfer(const StoreCareOptions& options, bool in) {
     const std::vector<blend_chunk_id> raw(ids.begin(), ids.end());
     if (!raw.empty()) how.ids = raw.data();
     how.n_ids = raw.size();
-    ProgressBar bar("Exporting");
+    ProgressBar bar("Exporting", ProgressBar::Elsewhere::lines);
     how.on_progress = bar.callback();
     n = store.export_to(options.path, how);
   }

@@ -37,7 +37,7 @@ void run(const StoreRemoteOptions& options, bool up) {
   how.n_ids = raw.size();
   uint64_t n = 0;
   {
-    ProgressBar bar(up ? "Pushing" : "Pulling");
+    ProgressBar bar(up ? "Pushing" : "Pulling", ProgressBar::Elsewhere::lines);
     how.on_progress = bar.callback();
     n = up ? store.remote_push(how) : store.remote_pull(how);
   }

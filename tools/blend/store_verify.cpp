@@ -65,7 +65,7 @@ void run(const StoreVerifyOptions& options) {
   uint64_t bytes = 0;
   std::string damage;  // the library's sentence, when there is any
   {
-    ProgressBar bar("Verifying");
+    ProgressBar bar("Verifying", ProgressBar::Elsewhere::lines);
     try {
       store.list(true, [&](const blend_chunk_info& info, const char* problem) {
         throw_if_interrupted();

@@ -46,7 +46,7 @@ void run(const VerifyOptions& options) {
   verify.cancel = interrupt_token();
   std::vector<MeasuredLine> lines;
   const blendpp::Verdict verdict = [&] {
-    ProgressBar bar("Verifying");
+    ProgressBar bar("Verifying", ProgressBar::Elsewhere::lines);
     verify.on_progress = bar.callback();
     verify.on_measurement = [&](const blend_measurement& line) {
       lines.emplace_back(line);

@@ -34,7 +34,7 @@ class Runner {
 
   EvalResult run(const std::vector<Record>& records) {
     EvalResult result;
-    ProgressBar bar("Evaluating");
+    ProgressBar bar("Evaluating", ProgressBar::Elsewhere::lines);
     const size_t runs = plan_.configs.size() + 1;
     bool warm = false;
     for (size_t i = 0; i < records.size(); ++i) {

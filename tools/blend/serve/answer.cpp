@@ -85,6 +85,13 @@ void Answer::tokenize(const std::function<bool()>& alive) {
     if (engine_.cancelled()) throw HttpError(503, "the server is stopping");
   };
   if (request_.chat) {
+    if (engine_.template_source.empty() && *info.chat_template == '\0') {
+      throw HttpError(400,
+                      "the model '" + engine_.name +
+                          "' has no chat template: POST to /v1/completions, or have the server "
+                          "started with --chat-template FILE",
+                      "no_chat_template");
+    }
     blendpp::ChatOptions options;
     options.template_source = engine_.template_source.c_str();
     options.variables = request_.variables.c_str();
@@ -139,6 +146,12 @@ void Answer::fuse(size_t index) {
   blendpp::FuseOptions fuse = engine_.fuse;
   fuse.cancel = engine_.cancel;
   fuse.tenant = tenant_.c_str();
+  if (request_.policy) {
+    fuse.policy = request_.policy->policy;
+    fuse.selection.terms = request_.policy->terms.data();
+    fuse.selection.n_terms = request_.policy->terms.size();
+  }
+  if (request_.ratio) fuse.ratio = *request_.ratio;
   fuse.reserve_tokens = static_cast<uint32_t>(std::min<size_t>(
       request_.generate.max_tokens, engine_.model->info().context_length - asked.n_tokens()));
   const size_t begin = index * request_.n;

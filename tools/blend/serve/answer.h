@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct Engine {
   const blend_cancel* cancel = nullptr;
   bool (*cancelled)() = nullptr;  // whether `cancel` has been raised
   bool account = true;            // clients are told how much was in the store
+  std::optional<bool> trusted;    // whether the profile trusts a ratio; none: there is no profile
 };
 
 // Cost of a request's prompts, all together.

@@ -5,6 +5,9 @@
 #include <limits>
 #include <random>
 
+#include "../chunker.h"
+#include "../command.h"
+
 namespace blend_cli::serve {
 namespace {
 
@@ -152,14 +155,21 @@ void read_documents(Json& body, Request& out) {
       return d.is_object() && d.contains(member) && d[member].is_string() ? take_text(d[member])
                                                                           : std::string();
     };
+    // As blend_fuse_texts and `blend precompute` have it, so that a text is the same chunk however
+    // a client read it.
+    const auto passage = [&](const std::string& whole) {
+      const std::string_view body_of = trimmed(whole, " \t\n\v\f\r");
+      if (body_of.empty()) wrong(name, "has no text but white space");
+      return std::string(body_of) + '\n';
+    };
     if (d.is_string()) {
-      out.documents.emplace_back(take_text(d));
+      out.documents.emplace_back(passage(take_text(d)));
       continue;
     }
-    std::string found = text("text");
+    const std::string found = text("text");
     const std::string id = text("id");
     if (!found.empty()) {
-      out.documents.emplace_back(std::move(found), text("title"));
+      out.documents.emplace_back(passage(found), text("title"));
     } else if (!id.empty()) {
       try {
         out.documents.emplace_back(blendpp::ChunkId::from_hex(id));
@@ -227,6 +237,13 @@ void refuse_unknown(const Json& body, bool chat) {
       wrong(name, "is not supported");
     }
   }
+  // A request that asks for another way of fusing than it gets would be misled.
+  for (const char* const name : {"agreement", "metric", "check_layer", "check_layers", "on_miss",
+                                 "chunk_prefix", "tenant"}) {
+    if (given(body, name) != nullptr) {
+      wrong(name, "is set when the server starts; a request may set policy and ratio");
+    }
+  }
   const int64_t n = integer(body, "n", 1, 1, kMostAnswers);
   if (integer(body, "best_of", n, 1, kMostAnswers) != n) {
     wrong("best_of", "must be 'n': every answer is given");
@@ -235,6 +252,27 @@ void refuse_unknown(const Json& body, bool chat) {
   const Json* const format = given(body, "response_format");
   if (format != nullptr && (!format->is_object() || format->value("type", Json()) != "text")) {
     wrong("response_format", "must be of the type 'text'");
+  }
+}
+
+// How this prompt is to be fused, where it is not to be as the server has it.
+void read_fusing(const Json& body, Request& out) {
+  if (const Json* const policy = given(body, "policy")) {
+    if (!policy->is_string()) wrong("policy", "must be a string: " + policy_names());
+    try {
+      out.policy = parse_policy(policy->get<std::string>());
+    } catch (const CommandError& error) {
+      wrong("policy", std::string("is no policy: ") + error.what());
+    }
+  }
+  const Json* const ratio = given(body, "ratio");
+  if (ratio == nullptr) return;
+  if (*ratio == "fidelity") {
+    out.ratio = BLEND_RATIO_FIDELITY;
+  } else if (ratio->is_number()) {
+    out.ratio = number(body, "ratio", 0, 0, 1);
+  } else {
+    wrong("ratio", "must be a number from 0 to 1, or \"fidelity\"");
   }
 }
 
@@ -326,6 +364,7 @@ Request read_request(Json json, bool chat, uint32_t most_tokens) {
   read_stop(json, out);
   read_bias(json, out);
   read_logprobs(json, out);
+  read_fusing(json, out);
   read_sampling(json, out, most_tokens);
   return out;
 }

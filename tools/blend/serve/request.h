@@ -1,10 +1,12 @@
 // Requests of OpenAI's API, read and judged: what a client sends is never trusted.
 #pragma once
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "../policy_spec.h"
 #include "blend/blend.hpp"
 #include "json_body.h"
 
@@ -51,7 +53,9 @@ struct Request {
   bool stream = false;
   bool usage_in_stream = false;
   bool logprobs = false;
-  size_t top_logprobs = 0;  // to be shown
+  size_t top_logprobs = 0;           // to be shown
+  std::optional<PolicySpec> policy;  // else the server's
+  std::optional<double> ratio;       // else the server's; may be BLEND_RATIO_FIDELITY
   std::vector<std::string> stop;
   std::vector<blend_token_bias> bias;
   blendpp::GenerateOptions generate;  // without stop texts and bias: they point at the above

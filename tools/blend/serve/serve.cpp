@@ -278,7 +278,13 @@ void run(const ServeOptions& options) {
   engine.cancelled = &interrupted;
   engine.template_source = template_source;
   engine.account = !options.no_account;
+  if (corpus.profile != nullptr) engine.trusted = corpus.profile->info().trusted != 0;
   check_template(engine);
+  if (template_source.empty() && *model.info().chat_template == '\0') {
+    print_note(
+        "the model has no chat template, so /v1/chat/completions refuses requests: give one with "
+        "--chat-template FILE");
+  }
   serve::ServerOptions with;
   with.http.host = options.host;
   with.http.port = options.port;
@@ -295,7 +301,9 @@ void run(const ServeOptions& options) {
       options.host.find(':') == std::string::npos ? options.host : "[" + options.host + "]";
   const std::string url = "http://" + host + ":" + std::to_string(port) + "/v1";
   if (options.common.json) {
-    std::cout << Json{{"url", url}, {"model", engine.name}, {"port", port}}.dump() << std::endl;
+    Json said = {{"url", url}, {"model", engine.name}, {"port", port}};
+    if (engine.trusted) said["profile_trusted"] = *engine.trusted;
+    std::cout << said.dump() << std::endl;
   } else {
     std::cout << "serving " << printable(engine.name) << " at " << url << std::endl;
   }

@@ -200,6 +200,14 @@ std::optional<HttpResponse> Server::on_head(const HttpHead& head) {
   }
 }
 
+std::string Server::profile_metrics() const {
+  if (!engine_.trusted) return {};
+  return std::string(
+             "# HELP blend_profile_trusted 1: the profile trusts the ratio that it asks for.\n"
+             "# TYPE blend_profile_trusted gauge\nblend_profile_trusted ") +
+         (*engine_.trusted ? "1\n" : "0\n");
+}
+
 // Paths that are answered at once.
 HttpResponse Server::route(const HttpHead& head) {
   if (head.path == kHealth) {
@@ -210,7 +218,8 @@ HttpResponse Server::route(const HttpHead& head) {
     counters_.request(kMetrics, 200);
     return {200, "text/plain; version=0.0.4",
             counters_.text(http_.n_connections(), workers_.running(), workers_.waiting()) +
-                engine_.store->metrics("store") + fidelity_metrics(fidelity_rows(*engine_.store)),
+                profile_metrics() + engine_.store->metrics("store") +
+                fidelity_metrics(fidelity_rows(*engine_.store)),
             access_.cors(head)};
   }
   if (head.path == kModels) {

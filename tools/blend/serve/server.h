@@ -56,6 +56,7 @@ class Server {
   Json model_json() const;
 
   const ServerOptions options_;
+  std::string profile_metrics() const;  // "": there is no profile
   const Engine& engine_;
   const Access& access_;
   const int64_t started_ = std::time(nullptr);
