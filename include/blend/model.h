@@ -78,7 +78,7 @@ typedef struct blend_model_info {
 BLEND_API int32_t blend_model_get_info(const blend_model *model, blend_model_info *info,
                                        blend_error **err);
 
-#define BLEND_TOKENIZE_BOS 1u     /* put the BOS token in front, if the model has one */
+#define BLEND_TOKENIZE_BOS 1u     /* put BOS in front, if the model expects it (add_bos) */
 #define BLEND_TOKENIZE_SPECIAL 2u /* recognise special tokens such as "</s>" in the text; without
                                      it they are plain text (safe for untrusted input) */
 #define BLEND_TOKENIZE_RAW 4u     /* do not add the space that SentencePiece puts before a text */

@@ -148,7 +148,8 @@ int32_t SpmTokenizer::find(std::string_view piece) const {
 Result<std::vector<int32_t>> SpmTokenizer::encode_marked(std::string_view text, uint32_t flags,
                                                          const TextMarks& marks) const {
   std::vector<int32_t> out;
-  if ((flags & BLEND_TOKENIZE_BOS) != 0 && vocab_.bos >= 0) out.push_back(vocab_.bos);
+  const bool bos = vocab_.add_bos && vocab_.bos >= 0;
+  if (bos && (flags & BLEND_TOKENIZE_BOS) != 0) out.push_back(vocab_.bos);
   // The text and every part of it after a special token begin a word of their own.
   bool begins = !marks.continues;
   const bool prefix = vocab_.add_space_prefix && (flags & BLEND_TOKENIZE_RAW) == 0;

@@ -61,7 +61,7 @@ class ModelBase(Closable):
                  raw_text: bool = False) -> np.ndarray:
         """Tokens of a text, int32 [n]. Invalid UTF-8 becomes byte tokens.
 
-        bos: put the BOS token in front, if the model has one.  special: recognise special tokens
+        bos: put BOS in front, if the model expects it there (``info.add_bos``).  special: recognise special tokens
         such as "</s>"; without it they are plain text, which is what untrusted input wants.
         raw_text: do not add the space that SentencePiece puts before a text."""
         flags = ((raw.TOKENIZE_BOS if bos else 0) | (raw.TOKENIZE_SPECIAL if special else 0)

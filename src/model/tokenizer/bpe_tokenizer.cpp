@@ -98,7 +98,7 @@ Result<std::vector<int32_t>> BpeTokenizer::encode_marked(std::string_view text, 
   Encoder e;
   e.special = (flags & BLEND_TOKENIZE_SPECIAL) != 0;
   const bool prefix = (flags & BLEND_TOKENIZE_RAW) == 0;
-  if ((flags & BLEND_TOKENIZE_BOS) != 0 && bos_ >= 0) e.out.push_back(bos_);
+  if ((flags & BLEND_TOKENIZE_BOS) != 0 && add_bos_) e.out.push_back(bos_);
   std::vector<TextPart> parts;
   verbatim_.split(text, e.special, marks, parts);
   for (const TextPart& part : parts) {

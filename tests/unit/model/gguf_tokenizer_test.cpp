@@ -98,9 +98,11 @@ TEST_P(GgufBpe, BosWhereTheFileDoesNotSay) {
   GgufWriter w = vocabulary_file(GetParam().kind, GetParam().pre);
   w.u32("tokenizer.ggml.bos_token_id", 3);
   EXPECT_EQ(must_open(w)->add_bos(), GetParam().add_bos);
-  EXPECT_EQ(ids_of(*must_open(w), "", BLEND_TOKENIZE_BOS), Ids{3});
+  const auto begin = [](bool add_bos) { return add_bos ? Ids{3} : Ids{}; };
+  EXPECT_EQ(ids_of(*must_open(w), "", BLEND_TOKENIZE_BOS), begin(GetParam().add_bos));
   w.boolean("tokenizer.ggml.add_bos_token", !GetParam().add_bos);
   EXPECT_EQ(must_open(w)->add_bos(), !GetParam().add_bos);
+  EXPECT_EQ(ids_of(*must_open(w), "", BLEND_TOKENIZE_BOS), begin(!GetParam().add_bos));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -261,6 +261,10 @@ TEST(SpmTokenizer, SpacePrefixAndFlags) {
   t = make(v);
   EXPECT_EQ(ids_of(*t, "the", 0), (Ids{id("t"), id("he")}));
   EXPECT_EQ(t->decode(ids_of(*t, " the", 0), 0).value(), " the") << "no prefix, none to drop";
+  v.add_bos = false;
+  t = make(v);
+  EXPECT_EQ(ids_of(*t, "", kBos), Ids()) << "the model has BOS and does not expect it";
+  v.add_bos = true;
   v.bos = -1;
   t = make(v);
   EXPECT_EQ(ids_of(*t, "", kBos), Ids());

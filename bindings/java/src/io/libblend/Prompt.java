@@ -108,7 +108,7 @@ public final class Prompt {
     }
 
     /**
-     * BOS as a prefix, where the model wants one.
+     * BOS as a prefix, where the model expects it ({@link ModelInfo#addBos}); else nothing.
      *
      * @return this
      */
@@ -116,7 +116,8 @@ public final class Prompt {
       if (tokenizer == null) {
         throw new IllegalStateException("this builder has no tokenizer: make it by Prompt.builder(tokenizer)");
       }
-      return add(SegmentKind.PREFIX, tokenizer.bos());
+      int[] bos = tokenizer.bos();
+      return bos.length == 0 ? this : add(SegmentKind.PREFIX, bos);
     }
 
     /**
@@ -150,7 +151,8 @@ public final class Prompt {
     }
 
     /**
-     * A chunk, found by its text's tokens.
+     * A chunk, found by its text's tokens. White space at its ends is part of it: "Ada.\n" is another chunk than
+     * "Ada.". {@link Model#fuseTexts} takes that away.
      *
      * @param text of it
      * @return this
