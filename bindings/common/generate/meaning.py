@@ -54,6 +54,7 @@ INFOS = {
     "layer_info": "is the account of one layer. Times are since the start of the fuse",
     "segment_info": "is what became of one segment",
     "profile_info": "is what a calibration chose",
+    "codec_cost": "is what storing chunks with a codec that rounds costs, beside the fuse itself. KLs are in nats",
     "measurement": "is a line of a measured table: one kind of fusing over all measured prompts",
     "verdict": "is what verifying a profile found",
     "machine_info": "describes a measurement of this machine",

@@ -67,6 +67,8 @@ def infos_file(meaning):
             kind = {"std::string": "str", "double": "float", "float": "float", "bool": "bool"}.get(value.type, "int")
             if value.kind in ("choice", "flags"):
                 kind = f"_enums.{value.enum.name}"
+            elif value.kind == "yes":
+                kind = "bool"
             lines += ["    " + line for line in comment(value.note)]
             lines.append(f"    {value.name}: {'Tuple[int, ...]' if value.kind == 'tokens' else kind}")
         lines += ["", "    @classmethod", f'    def _of(cls, raw: Any) -> "{name}":', "        return cls("]
@@ -76,6 +78,8 @@ def infos_file(meaning):
                 got = f"tuple({got}(i) for i in range(raw.n_{value.name}()))"
             elif value.kind in ("choice", "flags"):
                 got = f"_enums.known(_enums.{value.enum.name}, {got})"
+            elif value.kind == "yes":
+                got = f"bool({got})"
             lines.append(f"            {value.name}={got},")
         lines += ["        )"]
     return "\n".join(lines + [""])

@@ -141,6 +141,15 @@ Drift Profile::drift(uint32_t layer, Outcome& out) const noexcept {
     return Drift{k, v};
   });
 }
+CodecCost Profile::codec_cost(uint32_t codec, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    blendpp::detail::Outcome outcome;
+    blendpp::CodecCost cost;
+    outcome.check(
+        blend_profile_get_codec_cost(slot_->get()->get(), codec, &cost, outcome.out()));
+    return shown<CodecCost>(cost);
+  });
+}
 void Profile::close() noexcept { slot_->take(); }
 
 // ---- Machine

@@ -49,6 +49,10 @@ struct Verdict {
   BLEND_VERDICT_FIELDS(BLEND_SHIM_DECLARE)
 };
 
+struct CodecCost {
+  BLEND_CODEC_COST_FIELDS(BLEND_SHIM_DECLARE)
+};
+
 // Shares of the squared drift of K and of V that the map of a layer took away.
 struct Drift {
   double k = 0;
@@ -74,6 +78,8 @@ class Profile {
   View layer_steps(Outcome& out) const noexcept;  // none: all layers alike
   Measurement measurement(size_t index, Outcome& out) const noexcept;
   Drift drift(uint32_t layer, Outcome& out) const noexcept;  // NOT_FOUND: the layer has no map
+  // NOT_FOUND: the codec was not measured.
+  CodecCost codec_cost(uint32_t codec, Outcome& out) const noexcept;
   void close() noexcept;
 #ifndef SWIG
   const Slot<blendpp::Profile>& slot() const noexcept { return *slot_; }

@@ -593,6 +593,11 @@ func TestCalibrateAndVerify(t *testing.T) {
 	if steps := must(profile.LayerSteps())(t); len(steps) != 0 {
 		t.Errorf("a few samples say nothing of layers' steps: %v", steps)
 	}
+	_, lossless := profile.CodecCost(blend.CodecZstd)
+	wantError(t, lossless, blend.ErrNotFound)
+	if cost, err := profile.CodecCost(blend.CodecInt8); info.Ratio < 1 && (err != nil || cost.Codec != blend.CodecInt8 || cost.Bits < 7) {
+		t.Errorf("%+v %v", cost, err)
+	}
 	ok(t, store.SetCodecProfile(profile))
 	options := blend.FuseOptions{ReserveTokens: 8, Profile: profile}
 	if fused := must(fuse(t, &options).Info())(t); fused.Flags&blend.FusionUncalibrated != 0 || fused.Ratio != info.Ratio ||

@@ -138,6 +138,13 @@ func (p *Profile) Drift(layer int) (k, v float64, err error) {
 	return k, v, err
 }
 
+// CodecCost gives what storing chunks with a codec that rounds costs, beside the fuse itself. ErrNotFound: the codec was
+// not measured.
+func (p *Profile) CodecCost(codec Codec) (cost CodecCost, err error) {
+	err = p.call(func(r raw.Profile, out raw.Outcome) { cost = takenCodecCost(r.Codec_cost(uint(codec), out)) })
+	return cost, err
+}
+
 // VerifyOptions are options of Verify. The zero value has the defaults.
 type VerifyOptions struct {
 	Ratios []float64 // besides the profile's own; nil: 0, 0.05, 0.1, 0.15, 0.2, 0.3

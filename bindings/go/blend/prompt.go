@@ -16,6 +16,7 @@ type Prompt []Segment
 func Prefix(tokens []int32) Segment { return Segment{Kind: SegmentPrefix, Tokens: tokens} }
 
 // Chunk is stored after the prompt's head and reused anywhere. Its text is tokenized by itself, without BOS.
+// White space at its ends is part of it: "Ada.\n" is another chunk than "Ada.". Model.FuseTexts takes that away.
 func Chunk(tokens []int32) Segment { return Segment{Kind: SegmentChunk, Tokens: tokens} }
 
 // ChunkByID is a chunk that the store must have.

@@ -24,7 +24,7 @@ from ._enums import (RATIO_AUTO, RATIO_FIDELITY, AdviceFlags, Codec, Correction,
                      Source, Weights)
 from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, Generation, Token
-from ._infos import (Advice, ChunkInfo, CodecStat, FusionInfo, LayerInfo, MachineInfo, Measurement,
+from ._infos import (Advice, ChunkInfo, CodecCost, CodecStat, FusionInfo, LayerInfo, MachineInfo, Measurement,
                      ModelInfo, ProfileInfo, SegmentInfo, StoreStat, Verdict)
 from ._missing import MissingFileError
 from ._model import CorpusChunk, CorpusRecord, Model, Stored
@@ -38,7 +38,7 @@ from .errors import *  # noqa: F401,F403
 __version__: str = _raw.version()
 
 __all__ = [
-    "Advice", "AdviceFlags", "BlendError", "Cancel", "ChunkInfo", "Codec", "CodecStat", "Context",
+    "Advice", "AdviceFlags", "BlendError", "Cancel", "ChunkInfo", "Codec", "CodecCost", "CodecStat", "Context",
     "CorpusChunk", "CorpusRecord", "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
     "Generation", "Dtype", "LayerInfo", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
     "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Layerwise", "Policy", "Profile", "ProfileInfo", "Prompt", "PromptSegment",

@@ -70,16 +70,16 @@ class Engine:
         return self.context
 
     def completion(self, text: str, documents: Sequence[str]) -> Prompt:
-        """BOS, the passages, each ended by a newline, and the text."""
+        """BOS, if the model expects it, the passages and the text."""
         prompt = self.model.prompt().bos()
         for document in documents:
-            prompt.chunk(document if document.endswith("\n") else document + "\n")
+            prompt.chunk(passage(document))
         return prompt.question(text)
 
     def conversation(self, messages: List[Dict[str, str]], documents: Sequence[str], options: Mapping[str, Any]) -> Prompt:
         """By the chat template; of a model that has none, what the messages say, line by line."""
         if options.get("template_source") or self.model.info.chat_template:
-            return self.model.chat(messages, documents=documents, **options)
+            return self.model.chat(messages, documents=[passage(document) for document in documents], **options)
         return self.completion("\n".join(message["content"] for message in messages), documents)
 
     def opening(self, system: str, documents: Sequence[str], options: Mapping[str, Any]) -> Prompt:
@@ -96,6 +96,12 @@ class Engine:
     def answer(self, prompt: Prompt, fuse: "FuseKeywords", generate: Mapping[str, Any]) -> Answer:
         """Fuses; the text is generated as it is asked for."""
         return Answer(self, prompt, fuse, generate)
+
+
+def passage(text: str) -> str:
+    """A document as fuse_texts and the command have it, so that a text is the same chunk however it was read:
+    without the white space at its ends, and one new line."""
+    return text.strip() + "\n" if text.strip() else text
 
 
 def stops(*given: Union[str, Iterable[str], None]) -> List[str]:

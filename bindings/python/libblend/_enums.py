@@ -1,7 +1,7 @@
 """Choices, by name or number. Wherever one is expected its lower-case name does as well: "hkvd"."""
 
 from enum import IntEnum, IntFlag
-from typing import Type, TypeVar, Union
+from typing import Iterable, Type, TypeVar, Union
 
 from . import raw
 
@@ -15,6 +15,7 @@ RATIO_AUTO: float = raw.RATIO_AUTO
 RATIO_FIDELITY: float = raw.RATIO_FIDELITY
 
 E = TypeVar("E", bound=IntEnum)
+V = TypeVar("V")
 
 
 def known(kind: Type[E], number: int) -> E:
@@ -30,6 +31,14 @@ def text(value: str, name: str) -> str:
     if not isinstance(value, (str, bytes)):
         raise TypeError(f"{name} is a str, not {type(value).__name__}")
     return value
+
+
+def listed(values: Iterable[V], name: str) -> Iterable[V]:
+    """The option `name`, which must be several: one str would be taken for its characters."""
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{name} are a list of str, and this is one {type(values).__name__}"
+                        if isinstance(values, (str, bytes)) else f"{name} are a list, and this is {values!r}")
+    return values
 
 
 def choice(kind: Type[E], value: Union[E, int, str]) -> int:

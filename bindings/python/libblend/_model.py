@@ -42,6 +42,19 @@ def _messages(messages: "Iterable[Mapping[str, str]]") -> List[Tuple[str, str]]:
     return [(message["role"], message["content"]) for message in given]
 
 
+def _documents(documents: "Iterable[Union[str, Mapping[str, str]]]") -> "Iterable[Union[str, Mapping[str, str]]]":
+    return _enums.listed(documents, "documents")
+
+
+def _passage(document: "Union[str, Mapping[str, str]]") -> Tuple[str, str]:
+    """(text, title) of a document."""
+    if isinstance(document, str):
+        return document, ""
+    if not isinstance(document, Mapping) or "text" not in document:
+        raise TypeError('a document is a str or {"text": ..., "title": ...}, and this is ' + repr(document)[:80])
+    return _enums.text(document["text"], "text"), _enums.text(document.get("title", ""), "title")
+
+
 class Stored(NamedTuple):
     """A chunk that was stored or looked up."""
 
@@ -132,9 +145,9 @@ class Model(ModelBase):
             tokens, label, tags = chunk if isinstance(chunk, CorpusChunk) else (chunk, None, None)
             corpus.add(tokens_in(tokens))
             if label is not None:
-                corpus.set_label(label)
+                corpus.set_label(_enums.text(label, "label"))
             if tags is not None:
-                corpus.set_tags(tags)
+                corpus.set_tags(_enums.text(tags, "tags"))
         with watched(options, progress, cancel):
             made = self._raw.precompute_corpus(store._raw, corpus, options)
         return [CorpusRecord(made.id(i), made.existed(i), made.n_contexts(i)) for i in range(made.size())]
@@ -144,7 +157,7 @@ class Model(ModelBase):
         """Whether the store has a chunk: the look-up that a fuse would do, without counting it. The
         id is given either way. With contexts, whichever they are, it is that of the contextual record."""
         options = raw.PrecomputeOptions()
-        options.tenant = tenant
+        options.tenant = _enums.text(tenant, "tenant")
         if chunk_prefix is not None:
             options.set_chunk_prefix(tokens_in(chunk_prefix))
         for passage in contexts:
@@ -196,11 +209,11 @@ class Model(ModelBase):
         # blend:set calibrate_options
         for prefix in chunk_prefixes or ():
             options.add_chunk_prefix(tokens_in(prefix))
-        for policy in policies:
+        for policy in _enums.listed(policies, "policies"):
             options.add_policy(choice(Policy, policy))
         for layer in check_layers:
             options.add_check_layer(layer)
-        for metric in metrics:
+        for metric in _enums.listed(metrics, "metrics"):
             options.add_metric(choice(Metric, metric))
         for ratio in ratios:
             options.add_ratio(ratio)
@@ -262,13 +275,11 @@ class Model(ModelBase):
         chat = raw.Chat()
         for role, content in _messages(messages):
             chat.add_message(role, content)
-        for document in documents:
-            if isinstance(document, str):
-                chat.add_document(document, "")
-            elif "id" in document:
+        for document in _documents(documents):
+            if isinstance(document, Mapping) and "id" in document:
                 chat.add_stored_document(document["id"])
             else:
-                chat.add_document(document["text"], document.get("title", ""))
+                chat.add_document(*_passage(document))
         return chat
 
     def fuse_texts(self, store: Optional[Store], documents: "Iterable[Union[str, Mapping[str, str]]]",
@@ -291,7 +302,7 @@ class Model(ModelBase):
         options = raw.TextOptions()
         # blend:set text_options but tenant
         texts = self._texts(documents)
-        texts.set_question(question)
+        texts.set_question(_enums.text(question, "question"))
         return self._fuse_texts(raw.Fusion.fuse_texts, store, texts, options, FuseArguments(**fuse))
 
     def fuse_messages(self, store: Optional[Store], messages: "Iterable[Mapping[str, str]]",
@@ -325,7 +336,7 @@ class Model(ModelBase):
         options = raw.TextOptions()
         # blend:set text_options but tenant
         texts = self._texts(documents)
-        texts.set_question(question)
+        texts.set_question(_enums.text(question, "question"))
         return Prompt._of(self, self._raw.text_prompt(texts, options, raw_cancel(cancel)))
 
     def precompute_texts(self, store: Store, documents: "Iterable[Union[str, Mapping[str, str]]]", *,
@@ -355,14 +366,9 @@ class Model(ModelBase):
 
     @staticmethod
     def _texts(documents: "Iterable[Union[str, Mapping[str, str]]]") -> Any:
-        if isinstance(documents, str):
-            raise TypeError("documents are a list of str, and this is one str")
         texts = raw.Texts()
-        for document in documents:
-            if isinstance(document, str):
-                texts.add_document(document, "")
-            else:
-                texts.add_document(document["text"], document.get("title", ""))
+        for document in _documents(documents):
+            texts.add_document(*_passage(document))
         return texts
 
     def fuse(self, store: Optional[Store], prompt: Prompt, **options: "Unpack[FuseKeywords]") -> Fusion:

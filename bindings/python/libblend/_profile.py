@@ -9,7 +9,8 @@ from . import _enums, raw
 from ._arrays import copy_out
 from ._call import Cancel, Progress, watched
 from ._context import Closable
-from ._infos import Advice, MachineInfo, Measurement, ProfileInfo
+from ._enums import Codec, choice
+from ._infos import Advice, CodecCost, MachineInfo, Measurement, ProfileInfo
 from ._model_base import ModelBase
 from ._types import Path
 
@@ -52,6 +53,12 @@ class Profile(Closable):
         NotFoundError for a layer without a map."""
         shares = self._raw.drift(layer)
         return shares.k, shares.v
+
+    def codec_cost(self, codec: Union[Codec, str]) -> CodecCost:
+        """What storing chunks with a codec that rounds costs, beside the fuse itself. Raises NotFoundError for
+        one that was not measured: one that is lossless, one that cannot keep a value of this model, and every
+        codec where the profile recomputes everything."""
+        return CodecCost._of(self._raw.codec_cost(choice(Codec, codec)))
 
 
 class Machine(Closable):

@@ -48,7 +48,7 @@ class Prompt:
         return self
 
     def bos(self) -> "Prompt":
-        """The BOS token, if the model has one and expects it."""
+        """The BOS token, if the model expects it (``info.add_bos``); else nothing."""
         if self._model is None:
             raise TypeError("bos() needs Prompt(model)")
         tokens = self._model.tokenize("", bos=True)
@@ -59,7 +59,8 @@ class Prompt:
         return self._add(raw.SEGMENT_PREFIX, tokens)
 
     def chunk(self, tokens: Union[str, Tokens]) -> "Prompt":
-        """Stored after the prompt's head, reused anywhere."""
+        """Stored after the prompt's head, reused anywhere. White space at its ends is part of it: "Ada.\\n" is
+        another chunk than "Ada.". (:meth:`Model.text_prompt` and :meth:`Model.fuse_texts` take that away.)"""
         return self._add(raw.SEGMENT_CHUNK, tokens)
 
     def chunk_id(self, id: ChunkId) -> "Prompt":

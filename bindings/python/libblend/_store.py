@@ -69,7 +69,8 @@ class Store(Closable):
                  ) -> None:
         options = raw.StoreOptions()
         # blend:set store_options
-        options.set_secrets(remote_user, remote_password, bytes(remote_seal_key).hex())
+        options.set_secrets(_enums.text(remote_user, "remote_user"), _enums.text(remote_password, "remote_password"),
+                            bytes(remote_seal_key).hex())
         with files(path):
             self._raw = raw.Store.open(ctx._raw, os.fsencode(path), options)
         self._context = ctx
@@ -100,7 +101,7 @@ class Store(Closable):
         options = raw.FilterOptions()
         # blend:set filter_options
         if tenant is not None:
-            options.set_tenant(tenant)
+            options.set_tenant(_enums.text(tenant, "tenant"))
         chunks = self._raw.list(options, verify)
         return [ChunkInfo._of(chunks.at(i)) for i in range(chunks.size())]
 
@@ -116,7 +117,7 @@ class Store(Closable):
         options = raw.FilterOptions()
         # blend:set filter_options
         if tenant is not None:
-            options.set_tenant(tenant)
+            options.set_tenant(_enums.text(tenant, "tenant"))
         chunks = self._raw.remove_matching(options)
         return [ChunkInfo._of(chunks.at(i)) for i in range(chunks.size())]
 
@@ -130,11 +131,11 @@ class Store(Closable):
         tenant: another's chunk is not there"""
         options = raw.LabelOptions()
         if label is not None:
-            options.set_label(label)
+            options.set_label(_enums.text(label, "label"))
         if tags is not None:
-            options.set_tags(tags)
+            options.set_tags(_enums.text(tags, "tags"))
         if tenant is not None:
-            options.set_tenant(tenant)
+            options.set_tenant(_enums.text(tenant, "tenant"))
         self._raw.set_label(id, options)
 
     def remove(self, id: ChunkId, *, tenant: Optional[str] = None) -> None:
@@ -142,7 +143,7 @@ class Store(Closable):
         IoError."""
         options = raw.TenantOptions()
         if tenant is not None:
-            options.set_tenant(tenant)
+            options.set_tenant(_enums.text(tenant, "tenant"))
         self._raw.remove(id, options)
 
     def stat(self) -> StoreStat:
@@ -187,7 +188,7 @@ class Store(Closable):
 
     def set_tenant_quota(self, tenant: str, quota_bytes: int) -> None:
         """What the chunks of one tenant may take, kept in the store; 0: the store's default again."""
-        self._raw.set_tenant_quota(tenant, quota_bytes)
+        self._raw.set_tenant_quota(_enums.text(tenant, "tenant"), quota_bytes)
 
     def tenant_usage(self, tenant: str) -> TenantUse:
         """What a tenant's chunks take now."""

@@ -659,6 +659,23 @@ class Measured(Case):
             split = log_odds("split", profile, codec="rans", codec_step=4)
         self.assertLess(4 * divergence(exact, split), divergence(exact, alike))
 
+    def test_bos_only_where_the_model_expects_it(self):
+        self.assertEqual(len(self.model.prompt().bos()), 1)
+        data = bytearray(MODEL.read_bytes())
+        key = b"tokenizer.ggml.add_bos_token"
+        at = data.index(key) + len(key) + 4  # past the type
+        self.assertEqual(data[at], 1)
+        data[at] = 0
+        path = self.folder / "no-bos.gguf"
+        path.write_bytes(data)
+        with libblend.Model(self.ctx, path) as model:
+            self.assertFalse(model.info.add_bos)
+            self.assertGreaterEqual(model.info.bos_token, 0)
+            self.assertEqual(len(model.tokenize("", bos=True)), 0)
+            self.assertEqual(len(model.prompt().bos()), 0)
+            with model.fuse_texts(None, ["a"], "b") as fusion:
+                self.assertNotIn(libblend.SegmentKind.PREFIX, [segment.kind for segment in fusion.segments])
+
     def test_calibrate_verify_use(self):
         samples = self.samples(6)
         measured = []
@@ -687,6 +704,12 @@ class Measured(Case):
                 self.fuse(**doubted, on_untrusted=libblend.OnUntrusted.FAIL)
             with self.assertRaises(KeyError):
                 profile.drift(2)
+            with self.assertRaises(KeyError):
+                profile.codec_cost("zstd")  # it is lossless
+            if profile.info.ratio < 1:
+                cost = profile.codec_cost(libblend.Codec.INT8)
+                self.assertIs(cost.codec, libblend.Codec.INT8)
+                self.assertTrue(7 < cost.bits < 12 and cost.n_measured > 0, cost)
             prefix = profile.chunk_prefix
             self.assertEqual(len(profile.layer_steps), 0)  # four samples say nothing of them
             self.store.set_codec_profile(profile)

@@ -267,6 +267,27 @@ class Callbacks(Case):
             self.model.precompute(self.store, [5, 6], tags=["a"])
         with self.assertRaisesRegex(TypeError, "^system is a str, not int$"):
             self.model.fuse_texts(None, ["a"], "b", system=1)
+        with self.assertRaisesRegex(TypeError, "^question is a str, not int$"):
+            self.model.fuse_texts(None, ["a"], 1)
+        with self.assertRaisesRegex(TypeError, "^tags is a str, not list$"):
+            self.model.precompute_corpus(self.store, [libblend.CorpusChunk([5, 6], tags=["a"])])
+        with self.assertRaisesRegex(TypeError, "^label is a str, not int$"):
+            self.store.set_label("0" * 64, 3)
+        with self.assertRaisesRegex(TypeError, "^tenant is a str, not int$"):
+            self.store.list(tenant=3)
+        for call in (lambda: self.model.fuse_texts(None, "a text", "b"), lambda: self.model.chat([{"role": "user", "content": "x"}], documents="a text")):
+            with self.assertRaisesRegex(TypeError, "^documents are a list of str, and this is one str$"):
+                call()
+        with self.assertRaisesRegex(TypeError, "^a document is a str or .*, and this is 5$"):
+            self.model.fuse_texts(None, [5], "b")
+        with self.assertRaisesRegex(TypeError, "^policies are a list of str, and this is one str$"):
+            self.model.calibrate([], policies="hkvd")
+
+    def test_what_is_yes_or_no_is_a_bool(self):
+        with self.fuse() as fusion:
+            self.assertIs(type(fusion.info.relative), bool)
+            self.assertEqual({type(segment.exact) for segment in fusion.segments}, {bool})
+        self.assertIs(type(self.model.info.add_bos), bool)
 
     def test_a_layerwise_fuse_has_its_own(self):
         host = libblend.Model.create_from_description(self.ctx, name="p", n_layers=2, n_heads=1, n_kv_heads=1,

@@ -104,6 +104,18 @@ public final class Profile implements AutoCloseable {
     }
   }
 
+  /**
+   * What storing chunks with a codec that rounds costs, beside the fuse itself.
+   *
+   * @param codec that rounds
+   * @return what was measured
+   * @throws NotFoundException for a codec that was not measured: one that is lossless, one that cannot keep a
+   *     value of this model, and every codec where the profile recomputes everything
+   */
+  public CodecCost codecCost(Codec codec) {
+    return CodecCost.of(raw.codecCost(codec.code));
+  }
+
   @Override
   public void close() {
     raw.close();

@@ -37,6 +37,10 @@ public class ProfileTest extends Fixture {
       assertEquals(lines.get(0).klMean(), profile.measurements().get(0).klMean(), 0);
       assertArrayEquals(model.tokenizer().bos(), profile.chunkPrefix());
       assertThrows(NotFoundException.class, () -> profile.drift(2));
+      assertThrows(NotFoundException.class, () -> profile.codecCost(Codec.ZSTD)); // it is lossless
+      CodecCost cost = profile.codecCost(Codec.INT8);
+      assertEquals(Codec.INT8, cost.codec());
+      assertTrue(cost.bits() > 7 && cost.bits() < 12 && cost.kl() >= 0 && cost.nMeasured() == 2, cost.toString());
       assertEquals(0, profile.layerSteps().length); // two prompts say nothing of them
       store().setCodecProfile(profile);
       Verdict verdict =
