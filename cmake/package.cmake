@@ -61,8 +61,10 @@ blend_deb(command blend utils
 measures quality and looks after stores.")
 blend_deb(development libblend-dev libdevel
   "${what}\nThis package has the headers for C and C++ and the files of CMake and\npkg-config.")
-blend_deb(cuda libblend-cuda${major} libs
-  "${what}\nThis package has the CUDA backend. It loads NVIDIA's driver and cuBLASLt\nwhen it is asked for." --cuda ${CUDAToolkit_VERSION})
+if(TARGET blend_cuda)
+  blend_deb(cuda libblend-cuda${major} libs
+    "${what}\nThis package has the CUDA backend. It loads NVIDIA's driver and cuBLASLt\nwhen it is asked for." --cuda ${CUDAToolkit_VERSION})
+endif()
 
 # ldconfig runs when the library comes or goes; programs that link it need this version or newer.
 set(abi "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
