@@ -262,7 +262,7 @@ BLEND_API int32_t blend_verify_options_init(blend_verify_options *options, size_
 typedef struct blend_verdict {
   uint32_t struct_size;
   uint32_t trusted;   /* 1: at the profile's ratio these prompts keep the limits, with their
-                         margins */
+                         margins; 0 if the profile trusts no ratio */
   double ratio;       /* the profile's */
   double kl_mean;     /* at the profile's ratio */
   double top1;        /* at the profile's ratio */

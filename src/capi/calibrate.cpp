@@ -243,13 +243,15 @@ int32_t blend_verify(const blend_model* model, const blend_profile* profile,
     BLEND_ASSIGN(const blend::Verdict found,
                  blend::verify(loaded, p, {profile->drift, profile->stored_drift}, list, how,
                                blend::capi::make_watch(o.cancel, o.progress, o.progress_user)));
-    said.trusted = found.trusted ? 1 : 0;
+    // A profile that trusts no ratio asks for full prefill, which keeps every limit.
+    const bool trusted = p.trusted && found.trusted;
+    said.trusted = trusted ? 1 : 0;
     said.ratio = p.ratio;
     said.kl_mean = found.at_ratio.kl_mean;
     said.top1 = found.at_ratio.top1;
     said.least_ratio = found.least_ratio;
     if (verdict != nullptr) BLEND_RETURN_IF_ERROR(blend::capi::write_struct(verdict, said));
-    return found.trusted ? int32_t{BLEND_OK} : int32_t{BLEND_BELOW_LIMITS};
+    return trusted ? int32_t{BLEND_OK} : int32_t{BLEND_BELOW_LIMITS};
   });
 }
 

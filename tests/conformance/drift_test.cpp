@@ -617,6 +617,21 @@ TEST_F(Calibrating, MeasuresFitsChoosesAndWrites) {
   EXPECT_EQ(verdict.trusted, 0u);
   EXPECT_GT(verdict.kl_mean, 1e-6);
   EXPECT_EQ(verdict.least_ratio, -1);
+
+  // One that trusts nothing asks for full prefill, which keeps every limit: that is no verdict.
+  options_.max_kl = 1e-9;
+  options_.min_top1 = 1;
+  const double some = 0.2;
+  options_.ratios = &some;
+  options_.n_ratios = 1;
+  ASSERT_EQ(calibrate(6, "strict").code, BLEND_BELOW_LIMITS);
+  const Profile strict = open_profile("strict");
+  how.max_kl = -1;
+  EXPECT_EQ(blend_verify(model_.get(), strict.get(), samples_.data(), 6, &how, &verdict, nullptr),
+            BLEND_BELOW_LIMITS);
+  EXPECT_EQ(verdict.trusted, 0u);
+  EXPECT_EQ(verdict.ratio, 1);
+  EXPECT_LT(verdict.kl_mean, 1e-6);
 }
 
 // The default takes what the profile chose, with the maps of the rows that the probe leaves out; a
