@@ -94,9 +94,9 @@ class LangChain(Case):
     def test_messages_go_through_the_template(self):
         llm = self.llm(chat_options={"template_source": TEMPLATE})
         messages = [SystemMessage("Be brief."), HumanMessage("Who?")]
-        n_rows = llm.invoke(messages, documents=["the cat sat"]).usage_metadata["input_tokens"]
+        n_rows = llm.invoke(messages, documents=[" the cat sat\n\n"]).usage_metadata["input_tokens"]  # the ends do not count
         said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
-        prompt = self.model.chat(said, documents=["the cat sat"], template_source=TEMPLATE)
+        prompt = self.model.chat(said, documents=["the cat sat\n"], template_source=TEMPLATE)
         self.assertEqual(n_rows, prompt.n_tokens)
 
     def test_stop_and_what_is_wrong(self):

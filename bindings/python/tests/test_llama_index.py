@@ -32,6 +32,7 @@ class LlamaIndex(Case):
         return [NodeWithScore(node=TextNode(text=text), score=1.0) for text in DOCUMENTS]
 
     def test_a_completion_out_of_nodes(self):
+        self.llm().precompute(self.nodes())
         done = self.llm(fuse={"ratio": 0.15}).complete(ASKED, documents=self.nodes())
         self.assertIn(ANSWER, done.text)
         self.assertGreater(done.additional_kwargs["rows_reused"], 100)
@@ -66,7 +67,7 @@ class LlamaIndex(Case):
                     ChatMessage(role=MessageRole.USER, content="Who?")]
         done = llm.chat(messages, documents=["the cat sat"])
         said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
-        prompt = self.model.chat(said, documents=["the cat sat"], template_source=TEMPLATE)
+        prompt = self.model.chat(said, documents=["the cat sat\n"], template_source=TEMPLATE)
         self.assertEqual(done.additional_kwargs["prompt_tokens"], prompt.n_tokens)
         stream = list(llm.stream_chat(messages, documents=["the cat sat"]))
         self.assertEqual(stream[-1].message.content, done.message.content)
