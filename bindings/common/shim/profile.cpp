@@ -145,8 +145,7 @@ CodecCost Profile::codec_cost(uint32_t codec, Outcome& out) const noexcept {
   return guarded(out, [&] {
     blendpp::detail::Outcome outcome;
     blendpp::CodecCost cost;
-    outcome.check(
-        blend_profile_get_codec_cost(slot_->get()->get(), codec, &cost, outcome.out()));
+    outcome.check(blend_profile_get_codec_cost(slot_->get()->get(), codec, &cost, outcome.out()));
     return shown<CodecCost>(cost);
   });
 }
