@@ -14,7 +14,11 @@ namespace blend::bench {
 
 // For one caller at a time. On a device, whose operations are only issued, settle() has each waited
 // for: an operation's time is then its own, and the sum more than a pass takes.
-class TimedBackend final : public Backend, private FusionOps, private HostOps, private PackedQkv {
+class TimedBackend final : public Backend,
+                           private FusionOps,
+                           private HostOps,
+                           private PackedQkv,
+                           private ExpertOps {
  public:
   struct Phase {
     double seconds = 0;
@@ -55,6 +59,7 @@ class TimedBackend final : public Backend, private FusionOps, private HostOps, p
   DeviceMemory* device_memory() override { return inner_->device_memory(); }
   PackedQkv* packed_qkv() override { return inner_->packed_qkv() == nullptr ? nullptr : this; }
   RecordOps* record_ops() override { return inner_->record_ops(); }
+  ExpertOps* experts() override { return inner_->experts() == nullptr ? nullptr : this; }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override {
     return inner_->allocate(bytes);
@@ -153,6 +158,22 @@ class TimedBackend final : public Backend, private FusionOps, private HostOps, p
   }
 
  private:
+  // ---- ExpertOps: products of shapes that depend on the rows, so only their sum is kept.
+  Result<std::unique_ptr<Weight>> load(std::span<const std::vector<const TensorView*>> parts,
+                                       WeightForm form) override {
+    return inner_->experts()->load(parts, form);
+  }
+  size_t scratch_bytes(const ModelConfig& config, uint32_t max_rows) const override {
+    return inner_->experts()->scratch_bytes(config, max_rows);
+  }
+  Status run(const ExpertLayer& layer, const ModelConfig& config, Tensor x, Tensor scores, Tensor y,
+             DeviceBuffer& scratch) override {
+    phases_.gemm.flops += 2.0 * 3.0 * static_cast<double>(x.rows) * config.experts.used *
+                          static_cast<double>(x.cols) * config.experts.d_ff;
+    return timed("experts", phases_.gemm.seconds,
+                 [&] { return inner_->experts()->run(layer, config, x, scores, y, scratch); });
+  }
+
   // ---- FusionOps
   Status scatter(KvCache& cache, uint32_t layer, const RopeTable& rope,
                  std::span<const StoredRun> runs, const uint8_t* skip,

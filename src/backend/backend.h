@@ -19,6 +19,7 @@
 
 #include "backend/attention.h"
 #include "backend/device_memory.h"
+#include "backend/expert_ops.h"
 #include "backend/fusion_ops.h"
 #include "backend/host_ops.h"
 #include "backend/kv_cache.h"
@@ -51,6 +52,8 @@ class Backend {
   virtual PackedQkv* packed_qkv() = 0;
   // Null: every step is issued operation by operation.
   virtual RecordOps* record_ops() = 0;
+  // Null: it runs no mixtures of experts.
+  virtual ExpertOps* experts() = 0;
 
   // ---- Memory
   virtual Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) = 0;

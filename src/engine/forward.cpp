@@ -9,6 +9,13 @@ namespace {
 // Q | K | V of a row.
 size_t qkv_dim(const ModelConfig& c) { return size_t{c.q_dim()} + size_t{2} * c.kv_dim(); }
 
+// The widest inner rows of what every row goes through.
+size_t widest(const ModelConfig& c) {
+  uint32_t most = 1;
+  for (uint32_t i = 0; i < c.n_layers; ++i) most = std::max(most, c.common_d_ff(i));
+  return most;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t max_rows,
@@ -29,15 +36,19 @@ Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t ma
   BLEND_RETURN_IF_ERROR(allocate(f->kv_, max_rows, size_t{2} * c.kv_dim(), kept));
   BLEND_RETURN_IF_ERROR(allocate(f->normed_, f->block_, c.d_model, operand));
   BLEND_RETURN_IF_ERROR(allocate(f->q_, f->block_, c.q_dim(), operand));
-  size_t wide_bytes = size_t{2} * c.d_ff * static_cast<size_t>(operand);
+  size_t wide_bytes = 2 * widest(c) * static_cast<size_t>(operand);
   if (b.packed_qkv() != nullptr) {
     wide_bytes = std::max(wide_bytes, qkv_dim(c) * static_cast<size_t>(kept));
   }
   BLEND_ASSIGN(f->wide_, b.allocate(f->block_ * wide_bytes));
-  BLEND_RETURN_IF_ERROR(allocate(f->act_, f->block_, c.d_ff, operand));
+  BLEND_RETURN_IF_ERROR(allocate(f->act_, f->block_, widest(c), operand));
   BLEND_RETURN_IF_ERROR(allocate(f->logits_, max_logits, c.n_vocab, kept));
-  if (c.post_norms || c.residual_scale != 1) {
+  if (c.post_norms || c.residual_scale != 1 || c.experts.count != 0) {
     BLEND_RETURN_IF_ERROR(allocate(f->added_, f->block_, c.d_model, kept));
+  }
+  if (c.experts.count != 0) {
+    BLEND_RETURN_IF_ERROR(allocate(f->scores_, f->block_, c.experts.count, kept));
+    BLEND_ASSIGN(f->expert_scratch_, b.allocate(b.experts()->scratch_bytes(c, f->block_)));
   }
   return f;
 }
@@ -169,6 +180,12 @@ Status Forward::add_projected(const Weight& w, const Weight* bias, const Weight*
   const Tensor added = view(*added_, static_cast<uint32_t>(xb.rows), c.d_model);
   BLEND_RETURN_IF_ERROR(matmul(w, in, added, false));
   if (bias != nullptr) BLEND_RETURN_IF_ERROR(b.add_bias(*bias, added));
+  return add_result(post, added, xb);
+}
+
+Status Forward::add_result(const Weight* post, Tensor added, Tensor xb) {
+  Backend& b = model_.backend();
+  const ModelConfig& c = model_.config();
   if (post != nullptr) BLEND_RETURN_IF_ERROR(b.rms_norm(added, *post, c.rms_eps, added));
   if (c.residual_scale != 1) BLEND_RETURN_IF_ERROR(b.scale(added, c.residual_scale));
   return b.add(xb, added);
@@ -197,16 +214,44 @@ Status Forward::add_feed_forward(uint32_t layer, Tensor xb) {
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
-  const auto rows = static_cast<uint32_t>(xb.rows);
   normed_of_ = {};
-  const Tensor normed = c.pre_norms ? operand(*normed_, rows, c.d_model) : xb;
-  const Tensor wide = operand(*wide_, rows, 2 * c.d_ff);
-  const Tensor act = operand(*act_, rows, c.d_ff);
+  const Tensor normed =
+      c.pre_norms ? operand(*normed_, static_cast<uint32_t>(xb.rows), c.d_model) : xb;
   if (c.pre_norms) BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.ffn_norm, c.rms_eps, normed));
-  BLEND_RETURN_IF_ERROR(matmul(*w.gate_up, normed, wide, false));
-  if (c.ffn_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.gate_up_bias, wide));
-  BLEND_RETURN_IF_ERROR(b.glu(c.activation, wide, act));
+  if (c.has_experts(layer)) return add_experts(layer, normed, xb);
+  BLEND_ASSIGN(const Tensor act, inner_rows(layer, normed));
   return add_projected(*w.ffn_down, w.ffn_down_bias.get(), w.ffn_post_norm.get(), act, xb);
+}
+
+Result<Tensor> Forward::inner_rows(uint32_t layer, Tensor normed) {
+  const ModelConfig& c = model_.config();
+  const LayerWeights& w = model_.layer(layer);
+  Backend& b = model_.backend();
+  const auto rows = static_cast<uint32_t>(normed.rows);
+  const uint32_t d_ff = c.common_d_ff(layer);
+  const Tensor wide = operand(*wide_, rows, 2 * d_ff), act = operand(*act_, rows, d_ff);
+  BLEND_RETURN_IF_ERROR(matmul(*w.gate_up, normed, wide, false));
+  if (w.gate_up_bias != nullptr) BLEND_RETURN_IF_ERROR(b.add_bias(*w.gate_up_bias, wide));
+  BLEND_RETURN_IF_ERROR(b.glu(c.activation, wide, act));
+  return act;
+}
+
+Status Forward::add_experts(uint32_t layer, Tensor normed, Tensor xb) {
+  const ModelConfig& c = model_.config();
+  const LayerWeights& w = model_.layer(layer);
+  Backend& b = model_.backend();
+  const auto rows = static_cast<uint32_t>(xb.rows);
+  const Tensor scores = view(*scores_, rows, c.experts.count);
+  const Tensor added = view(*added_, rows, c.d_model);
+  BLEND_RETURN_IF_ERROR(matmul(*w.router, normed, scores, false));
+  BLEND_RETURN_IF_ERROR(
+      b.experts()->run({w.expert_gate_up.get(), w.expert_down.get(), w.router_choice.get()}, c,
+                       normed, scores, added, *expert_scratch_));
+  if (w.gate_up != nullptr) {
+    BLEND_ASSIGN(const Tensor act, inner_rows(layer, normed));
+    BLEND_RETURN_IF_ERROR(matmul(*w.ffn_down, act, added, true));
+  }
+  return add_result(w.ffn_post_norm.get(), added, xb);
 }
 
 Status Forward::project_each(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv,

@@ -127,6 +127,9 @@ class Forward {
   // Adds attention's output, q, and the feed-forward to the rows of xb.
   Status add_attention(uint32_t layer, Tensor q, Tensor xb);
   Status add_feed_forward(uint32_t layer, Tensor xb);
+  // The inner rows of what every row of a layer goes through, in act_.
+  Result<Tensor> inner_rows(uint32_t layer, Tensor normed);
+  Status add_experts(uint32_t layer, Tensor normed, Tensor xb);
 
   // Attention of the rows of q, in place.
   Status attend(uint32_t layer, const KvCache& cache, uint32_t cache_layer, TemperedRows* tempered,
@@ -149,6 +152,8 @@ class Forward {
   // y = operand W^T + bias.
   Status add_projected(const Weight& w, const Weight* bias, const Weight* post, Tensor in,
                        Tensor xb);
+  // The same of a result that is at hand, in added_.
+  Status add_result(const Weight* post, Tensor added, Tensor xb);
   AttentionRule rule(uint32_t layer) const;
   // Sums over n_rows rows and all heads -> their mean; mass: [n_slots].
   void average(float* mass, size_t n_slots, int64_t n_rows) const;
@@ -178,12 +183,14 @@ class Forward {
   Known normed_of_;                       // what normed_ holds the norm of
   Known q_of_;                            // what q_ holds the rotated Q of
   std::unique_ptr<DeviceBuffer> q_;       // [block, n_heads * head_dim]
-  std::unique_ptr<DeviceBuffer> wide_;    // [block, 2 * d_ff], or Q | K | V of one product
-  std::unique_ptr<DeviceBuffer> act_;     // [block, d_ff]
+  std::unique_ptr<DeviceBuffer> wide_;    // [block, 2 * common_d_ff], or Q | K | V of one product
+  std::unique_ptr<DeviceBuffer> act_;     // [block, common_d_ff]
   std::unique_ptr<DeviceBuffer> added_;   // [block, d_model] where results are normed or scaled
-                                          // before they are added; else null
-  std::unique_ptr<DeviceBuffer> logits_;  // [max_logits, n_vocab]
-  std::vector<RowOver> over_;             // of the last step_layer()
+                                          // before they are added, or are of experts; else null
+  std::unique_ptr<DeviceBuffer> scores_;  // [block, experts.count]; like the next null without them
+  std::unique_ptr<DeviceBuffer> expert_scratch_;  // ExpertOps::scratch_bytes()
+  std::unique_ptr<DeviceBuffer> logits_;          // [max_logits, n_vocab]
+  std::vector<RowOver> over_;                     // of the last step_layer()
   std::vector<RowInto> into_;
   int64_t product_rows_ = 0;                   // least rows of a product
   std::unique_ptr<DeviceBuffer> host_logits_;  // [max_logits, n_vocab] of the host, once asked for

@@ -37,6 +37,13 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
   }
   model->context_length_ = options.max_context == 0 ? trained : options.max_context;
   BLEND_ASSIGN(model->form_, choose_form(options.weights, model->config(), model->backend()));
+  if (model->config().experts.count != 0 && model->backend().experts() == nullptr) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "the %s backend runs no mixtures of experts, and each layer of this %s has "
+                      "%u; run it on the CPU",
+                      model->backend().name(), model->config().architecture.c_str(),
+                      model->config().experts.count);
+  }
 
   // Hashing first also brings the file into the page cache at the disk's sequential speed.
   ThreadPool& pool = model->runtime_->pool();
@@ -60,10 +67,10 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
 }
 
 Status Model::pack_matrix(std::unique_ptr<Weight>& out, uint32_t layer,
-                          std::initializer_list<TensorRole> roles) {
+                          std::initializer_list<TensorRole> roles, WeightForm form) {
   std::vector<const TensorView*> parts;
   for (const TensorRole role : roles) parts.push_back(&source_->tensor(role, layer));
-  BLEND_ASSIGN(out, backend().load_matrix(parts, form_));
+  BLEND_ASSIGN(out, backend().load_matrix(parts, form));
   weight_bytes_ += out->bytes();
   return Status::ok();
 }
@@ -72,7 +79,7 @@ Status Model::pack_vector(std::unique_ptr<Weight>& out, uint32_t layer,
                           std::initializer_list<TensorRole> roles, float offset) {
   std::vector<const TensorView*> parts;
   for (const TensorRole role : roles) {
-    if (!has_tensor(role, config())) return Status::ok();
+    if (!has_tensor(role, config(), layer)) return Status::ok();
     parts.push_back(&source_->tensor(role, layer));
   }
   BLEND_ASSIGN(out, backend().load_vector(parts, offset));
@@ -118,8 +125,7 @@ Status Model::pack_layer(uint32_t layer) {
     BLEND_RETURN_IF_ERROR(pack_matrix(l.kv, layer, {R::attn_k, R::attn_v}));
   }
   BLEND_RETURN_IF_ERROR(pack_matrix(l.attn_out, layer, {R::attn_out}));
-  BLEND_RETURN_IF_ERROR(pack_matrix(l.gate_up, layer, {R::ffn_gate, R::ffn_up}));
-  BLEND_RETURN_IF_ERROR(pack_matrix(l.ffn_down, layer, {R::ffn_down}));
+  BLEND_RETURN_IF_ERROR(pack_feed_forward(layer));
   BLEND_RETURN_IF_ERROR(pack_vector(l.q_bias, layer, {R::attn_q_bias}, 0));
   BLEND_RETURN_IF_ERROR(pack_vector(l.kv_bias, layer, {R::attn_k_bias, R::attn_v_bias}, 0));
   BLEND_RETURN_IF_ERROR(pack_vector(l.attn_out_bias, layer, {R::attn_out_bias}, 0));
@@ -131,6 +137,37 @@ Status Model::pack_layer(uint32_t layer) {
   BLEND_RETURN_IF_ERROR(pack_qk_norms(layer));
   BLEND_RETURN_IF_ERROR(pack_vector(l.attn_post_norm, layer, {R::attn_post_norm}, offset));
   return pack_vector(l.ffn_post_norm, layer, {R::ffn_post_norm}, offset);
+}
+
+Status Model::pack_experts(std::unique_ptr<Weight>& out, uint32_t layer,
+                           std::initializer_list<TensorRole> roles) {
+  std::vector<std::vector<const TensorView*>> parts(config().experts.count);
+  for (uint32_t e = 0; e < parts.size(); ++e) {
+    for (const TensorRole role : roles) {
+      parts[e].push_back(&source_->expert_tensor(role, layer, e));
+    }
+  }
+  BLEND_ASSIGN(out, backend().experts()->load(parts, form_));
+  weight_bytes_ += out->bytes();
+  return Status::ok();
+}
+
+Status Model::pack_feed_forward(uint32_t layer) {
+  using R = TensorRole;
+  LayerWeights& l = layers_[layer];
+  if (!config().has_experts(layer)) {
+    BLEND_RETURN_IF_ERROR(pack_matrix(l.gate_up, layer, {R::ffn_gate, R::ffn_up}));
+    return pack_matrix(l.ffn_down, layer, {R::ffn_down});
+  }
+  // Rounding the router's few weights to bytes would send rows to other experts.
+  const WeightForm form = form_ == WeightForm::int8 ? WeightForm::packed : form_;
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.router, layer, {R::router}, form));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.router_choice, layer, {R::router_choice}, 0));
+  BLEND_RETURN_IF_ERROR(pack_experts(l.expert_gate_up, layer, {R::expert_gate, R::expert_up}));
+  BLEND_RETURN_IF_ERROR(pack_experts(l.expert_down, layer, {R::expert_down}));
+  if (config().experts.shared_d_ff == 0) return Status::ok();
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.gate_up, layer, {R::shared_gate, R::shared_up}));
+  return pack_matrix(l.ffn_down, layer, {R::shared_down});
 }
 
 // A norm after RoPE multiplies by weights that stand where they are, so that K with them could not

@@ -23,9 +23,15 @@ struct LayerWeights {
   std::unique_ptr<Weight> qkv;
   std::unique_ptr<Weight> attn_out;  // [d_model, n_heads * head_dim]
   std::unique_ptr<Weight> ffn_norm;  // [d_model]
-  std::unique_ptr<Weight> gate_up;   // [2 * d_ff, d_model]: gate over up, one GEMM
-  std::unique_ptr<Weight> ffn_down;  // [d_model, d_ff]
+  // What every row goes through: the feed-forward, or in a layer with experts the shared ones;
+  // null: there is nothing of that kind.
+  std::unique_ptr<Weight> gate_up;   // [2 * common_d_ff, d_model]: gate over up, one GEMM
+  std::unique_ptr<Weight> ffn_down;  // [d_model, common_d_ff]
   // Null where the config has none.
+  std::unique_ptr<Weight> router;          // [experts.count, d_model]
+  std::unique_ptr<Weight> router_choice;   // [experts.count]
+  std::unique_ptr<Weight> expert_gate_up;  // ExpertOps::load()
+  std::unique_ptr<Weight> expert_down;     // ExpertOps::load()
   std::unique_ptr<Weight> q_bias;          // [n_heads * head_dim]
   std::unique_ptr<Weight> kv_bias;         // [2 * kv_dim]
   std::unique_ptr<Weight> qkv_bias;        // both, where qkv is
@@ -76,9 +82,17 @@ class Model final : public ModelDescription {
   Status pack(const Watch& watch);
   Status pack_layer(uint32_t layer);
   Status pack_qk_norms(uint32_t layer);
+  Status pack_feed_forward(uint32_t layer);
+  // A matrix of each expert.
+  Status pack_experts(std::unique_ptr<Weight>& out, uint32_t layer,
+                      std::initializer_list<TensorRole> roles);
   // Stacks the roles' tensors; for vectors, `offset` is added to each element.
   Status pack_matrix(std::unique_ptr<Weight>& out, uint32_t layer,
-                     std::initializer_list<TensorRole> roles);
+                     std::initializer_list<TensorRole> roles) {
+    return pack_matrix(out, layer, roles, form_);
+  }
+  Status pack_matrix(std::unique_ptr<Weight>& out, uint32_t layer,
+                     std::initializer_list<TensorRole> roles, WeightForm form);
   Status pack_vector(std::unique_ptr<Weight>& out, uint32_t layer,
                      std::initializer_list<TensorRole> roles, float offset);
 

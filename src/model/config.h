@@ -70,6 +70,24 @@ enum class QkNorm : uint8_t {
   after_rope,  // each head by itself, after RoPE (Hunyuan)
 };
 
+// Feed-forwards that are mixtures of experts (Shazeer et al. 2017): a router scores a layer's
+// experts for each row, and the row goes through those with the highest scores. Their results are
+// summed up, each times its weight, which is its score.
+struct Experts {
+  uint32_t count = 0;        // of a layer; 0: the model has none
+  uint32_t used = 0;         // that a row goes through
+  uint32_t d_ff = 0;         // inner width of one
+  uint32_t shared_d_ff = 0;  // inner width of the shared ones together, which every row goes
+                             // through too; 0: none
+  // Scores are the softmax of the router's logits.
+  bool normalised = false;   // the weights of a row are divided by their sum
+  bool choice_bias = false;  // each expert has a bias that its score has for the choice alone
+  float scale = 1;           // of the weights
+  std::vector<bool> dense;   // [n_layers]: the layers without experts; empty: there are none
+
+  bool operator==(const Experts&) const = default;
+};
+
 struct ModelConfig {
   std::string architecture;  // "llama", "qwen2", ...: for people; nothing depends on it
   std::string name;
@@ -109,12 +127,31 @@ struct ModelConfig {
   float attn_softcap = 0;     // scores become cap * tanh(score / cap); 0: off
   float logit_softcap = 0;    // the same of logits
   Activation activation = Activation::silu;
+  Experts experts;
 
   uint32_t q_dim() const { return n_heads * head_dim; }
   uint32_t kv_dim() const { return n_kv_heads * head_dim; }
   uint32_t group() const { return n_heads / n_kv_heads; }  // query heads per KV head
   LayerAttention attention(uint32_t layer) const {
     return layers.empty() ? LayerAttention{} : layers[layer];
+  }
+  // Whether a layer's feed-forward is a mixture of experts.
+  bool has_experts(uint32_t layer) const {
+    return experts.count != 0 && (experts.dense.empty() || !experts.dense[layer]);
+  }
+  // Inner width of what every row of a layer goes through; 0: nothing.
+  uint32_t common_d_ff(uint32_t layer) const {
+    return has_experts(layer) ? experts.shared_d_ff : d_ff;
+  }
+  // Inner width of all that one row goes through, experts included: mean over layers.
+  double row_d_ff() const {
+    if (experts.count == 0) return d_ff;
+    double sum = 0;
+    for (uint32_t i = 0; i < n_layers; ++i) {
+      sum += common_d_ff(i);
+      if (has_experts(i)) sum += static_cast<double>(experts.used) * experts.d_ff;
+    }
+    return sum / n_layers;
   }
   float score_scale() const {
     return attn_scale != 0 ? attn_scale

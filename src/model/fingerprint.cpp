@@ -29,6 +29,15 @@ void hash_rope(const RopeParams& r, Sha256Hasher& hasher) {
   hasher.field(std::bit_cast<uint64_t>(r.attention_factor));
 }
 
+void hash_experts(const Experts& e, Sha256Hasher& hasher) {
+  hasher.field("experts");
+  for (const uint32_t n : {e.count, e.used, e.d_ff, e.shared_d_ff}) hasher.field(uint64_t{n});
+  hasher.field(uint64_t{(e.normalised ? 1u : 0u) | (e.choice_bias ? 2u : 0u)});
+  hasher.field(uint64_t{std::bit_cast<uint32_t>(e.scale)});
+  hasher.field(static_cast<uint64_t>(e.dense.size()));
+  for (const bool dense : e.dense) hasher.field(uint64_t{dense ? 1u : 0u});
+}
+
 // What later families add; nothing for a model without it, whose fingerprint is older than this.
 void hash_later(const ModelConfig& c, Sha256Hasher& hasher) {
   if (c.residual_scale != 1 || c.logit_scale != 1) {
@@ -43,6 +52,7 @@ void hash_later(const ModelConfig& c, Sha256Hasher& hasher) {
     hasher.field("growth").field(std::bit_cast<uint64_t>(c.rope.q_growth));
     hasher.field(uint64_t{c.rope.q_growth_rows});
   }
+  if (c.experts.count != 0) hash_experts(c.experts, hasher);
 }
 
 // Hashes features of families; adds nothing for a plain Llama, whose fingerprint is older than

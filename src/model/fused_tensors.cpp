@@ -12,6 +12,10 @@ constexpr TensorRole kQkv[] = {TensorRole::attn_q, TensorRole::attn_k, TensorRol
 constexpr TensorRole kQkvBias[] = {TensorRole::attn_q_bias, TensorRole::attn_k_bias,
                                    TensorRole::attn_v_bias};
 constexpr TensorRole kGateUp[] = {TensorRole::ffn_gate, TensorRole::ffn_up};
+constexpr TensorRole kSharedGateUp[] = {TensorRole::shared_gate, TensorRole::shared_up};
+constexpr TensorRole kExpertGateUp[] = {TensorRole::expert_gate, TensorRole::expert_up};
+constexpr FusedTensor kFused[] = {FusedTensor::qkv, FusedTensor::qkv_bias, FusedTensor::gate_up,
+                                  FusedTensor::shared_gate_up, FusedTensor::expert_gate_up};
 
 std::span<const TensorRole> roles_of(FusedTensor tensor) {
   switch (tensor) {
@@ -21,16 +25,36 @@ std::span<const TensorRole> roles_of(FusedTensor tensor) {
       return kQkvBias;
     case FusedTensor::gate_up:
       return kGateUp;
+    case FusedTensor::shared_gate_up:
+      return kSharedGateUp;
+    case FusedTensor::expert_gate_up:
+      return kExpertGateUp;
     case FusedTensor::none:
       break;
   }
   return {};
 }
 
+// Of the tensor that holds a role and its neighbours.
+std::vector<int64_t> fused_shape(TensorRole role, const ModelConfig& config) {
+  std::vector<int64_t> shape = tensor_shape(role, config);
+  shape[0] = 0;
+  for (const TensorRole r : roles_of(fused_tensor_of(role))) {
+    shape[0] += tensor_shape(r, config)[0];
+  }
+  return shape;
+}
+
+Status check_shape(const TensorView& whole, const std::vector<int64_t>& shape) {
+  if (whole.shape == shape) return Status::ok();
+  return make_error(BLEND_E_FORMAT, "tensor '%s' has the shape %s; the hyperparameters ask for %s",
+                    whole.name.c_str(), shape_text(whole.shape).c_str(), shape_text(shape).c_str());
+}
+
 }  // namespace
 
 FusedTensor fused_tensor_of(TensorRole role) {
-  for (const auto tensor : {FusedTensor::qkv, FusedTensor::qkv_bias, FusedTensor::gate_up}) {
+  for (const FusedTensor tensor : kFused) {
     for (const TensorRole part : roles_of(tensor)) {
       if (part == role) return tensor;
     }
@@ -40,18 +64,13 @@ FusedTensor fused_tensor_of(TensorRole role) {
 
 Result<TensorView> part_of_fused(TensorView whole, TensorRole role, const ModelConfig& config) {
   const std::vector<int64_t> part = tensor_shape(role, config);
-  std::vector<int64_t> shape = part;  // of the whole
-  shape[0] = 0;
+  const std::vector<int64_t> shape = fused_shape(role, config);
   int64_t begin = 0;
   for (const TensorRole r : roles_of(fused_tensor_of(role))) {
-    if (r == role) begin = shape[0];
-    shape[0] += tensor_shape(r, config)[0];
+    if (r == role) break;
+    begin += tensor_shape(r, config)[0];
   }
-  if (whole.shape != shape) {
-    return make_error(
-        BLEND_E_FORMAT, "tensor '%s' has the shape %s; the hyperparameters ask for %s",
-        whole.name.c_str(), shape_text(whole.shape).c_str(), shape_text(shape).c_str());
-  }
+  BLEND_RETURN_IF_ERROR(check_shape(whole, shape));
   if (part.size() == 1) {
     if (whole.blocks != BlockType::none) {
       return make_error(BLEND_E_UNSUPPORTED,
@@ -65,6 +84,17 @@ Result<TensorView> part_of_fused(TensorView whole, TensorRole role, const ModelC
   }
   whole.shape = part;
   return whole;
+}
+
+Result<TensorView> part_of_expert(TensorView whole, TensorRole role, uint32_t expert, bool fused,
+                                  const ModelConfig& config) {
+  const std::vector<int64_t> one = fused ? fused_shape(role, config) : tensor_shape(role, config);
+  std::vector<int64_t> shape = {config.experts.count};
+  shape.insert(shape.end(), one.begin(), one.end());
+  BLEND_RETURN_IF_ERROR(check_shape(whole, shape));
+  whole.data = whole.row(int64_t{expert} * one[0]);
+  whole.shape = one;
+  return fused ? part_of_fused(std::move(whole), role, config) : Result<TensorView>(whole);
 }
 
 }  // namespace blend

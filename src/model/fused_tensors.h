@@ -1,12 +1,13 @@
 // Tensors that hold several roles, one above the other: Q, K and V, and gate and up. Phi-3 is
-// trained with them, and converters make them for other models.
+// trained with them, and converters make them for other models. Those of experts hold the same role
+// of every expert, one after another.
 #pragma once
 
 #include "model/model_source.h"
 
 namespace blend {
 
-enum class FusedTensor : uint8_t { none, qkv, qkv_bias, gate_up };
+enum class FusedTensor : uint8_t { none, qkv, qkv_bias, gate_up, shared_gate_up, expert_gate_up };
 
 // The fused tensor that holds a role, in files that have it.
 FusedTensor fused_tensor_of(TensorRole role);
@@ -14,5 +15,10 @@ FusedTensor fused_tensor_of(TensorRole role);
 // The rows of `role` in `whole`, the tensor that holds it and its neighbours. FORMAT where its
 // shape differs from their combined shape.
 Result<TensorView> part_of_fused(TensorView whole, TensorRole role, const ModelConfig& config);
+
+// The matrix of one expert in `whole`, [experts.count, rows, cols], where rows are those of `role`,
+// or where `fused` those of its neighbours too. FORMAT where the shape is another.
+Result<TensorView> part_of_expert(TensorView whole, TensorRole role, uint32_t expert, bool fused,
+                                  const ModelConfig& config);
 
 }  // namespace blend

@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 
+#include "model/gguf_experts.h"
 #include "model/limits.h"
 #include "model/llama_source.h"
 #include "model/rope_scaling.h"
@@ -32,9 +33,12 @@ struct GgufFamily {
   bool full_is_nope = false;  // with a window: layers without it do not rotate
   bool plain_local = false;   // with a window: scaling is for layers without it
   bool mistral3 = false;      // YaRN's second factor, and Q that grows with its position
+  GgufExperts experts = {};
 };
 constexpr GgufFamily kGgufFamilies[] = {
-    {.architecture = "llama", .layout = RopeLayout::interleaved},
+    {.architecture = "llama",
+     .layout = RopeLayout::interleaved,
+     .experts = {.allowed = true, .normalised = true}},
     {.architecture = "qwen2", .qkv_bias = true},
     {.architecture = "qwen3", .qk_norm = QkNorm::heads},
     {.architecture = "smollm3", .layout = RopeLayout::interleaved, .nope_every = 4},
@@ -61,6 +65,19 @@ constexpr GgufFamily kGgufFamilies[] = {
      .plain_local = true},
     {.architecture = "mistral3", .layout = RopeLayout::interleaved, .mistral3 = true},
     {.architecture = "hunyuan-dense", .qk_norm = QkNorm::after_rope},
+    {.architecture = "qwen3moe",
+     .qk_norm = QkNorm::heads,
+     .experts = {.allowed = true, .required = true, .normalised = true}},
+    {.architecture = "olmoe",
+     .qk_norm = QkNorm::whole,
+     .experts = {.allowed = true, .required = true}},
+    {.architecture = "granitemoe",
+     .layout = RopeLayout::interleaved,
+     .granite = true,
+     .experts = {.allowed = true, .required = true, .normalised = true}},
+    {.architecture = "ernie4_5-moe",
+     .layout = RopeLayout::interleaved,
+     .experts = {.allowed = true, .required = true, .normalised = true}},
 };
 
 // Granite's scales.
@@ -151,6 +168,9 @@ Result<ModelConfig> GgufConfigReader::read() {
   BLEND_RETURN_IF_ERROR(read_rope());
   BLEND_RETURN_IF_ERROR(read_windows());
   BLEND_RETURN_IF_ERROR(read_family());
+  if (family_.experts.allowed) {
+    BLEND_ASSIGN(c_.experts, read_gguf_experts(gguf_, family_.experts, c_));
+  }
   return std::move(c_);
 }
 
@@ -195,10 +215,9 @@ Status GgufConfigReader::refuse_unsupported() const {
   BLEND_ASSIGN(const std::optional<uint32_t> experts, gguf_.get_u32(key("expert_count")));
   // A Hunyuan's converter counts the feed-forward of a dense layer as an expert.
   const uint32_t dense = family_.qk_norm == QkNorm::after_rope ? 1 : 0;
-  if (experts.value_or(0) > dense) {
+  if (!family_.experts.allowed && experts.value_or(0) > dense) {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "a mixture of experts ('%s' is %u) is not "
-                      "supported",
+                      "a mixture of experts ('%s' is %u) is not supported in this architecture",
                       key("expert_count").c_str(), *experts);
   }
   BLEND_ASSIGN(const std::optional<bool> causal, gguf_.get_bool(key("attention.causal")));

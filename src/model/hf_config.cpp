@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "model/hf_experts.h"
 #include "model/limits.h"
 
 namespace blend {
@@ -42,6 +43,7 @@ struct HfFamily {
   const char* bias = nullptr;   // the member that says whether there are biases everywhere
   bool attention_bias = false;  // where the file does not say
   bool out_bias_apart = false;  // attention_out_bias says whether the output has one
+  HfExperts experts = HfExperts::none;
 };
 constexpr HfFamily kHfFamilies[] = {
     {.model_type = "llama"},
@@ -110,6 +112,22 @@ constexpr HfFamily kHfFamilies[] = {
      .plain_local = true},
     {.model_type = "ministral3", .theta = 1000000, .head_dim = 128, .eps = 1e-5},
     {.model_type = "hunyuan_v1_dense", .eps = 1e-5, .qk_norm = QkNorm::after_rope},
+    {.model_type = "qwen3_moe",
+     .window = 4096,
+     .window_asked = true,
+     .qk_norm = QkNorm::heads,
+     .experts = HfExperts::qwen},
+    {.model_type = "olmoe", .eps = 1e-5, .qk_norm = QkNorm::whole, .experts = HfExperts::olmoe},
+    {.model_type = "mixtral", .theta = 1000000, .eps = 1e-5, .experts = HfExperts::mixtral},
+    {.model_type = "granitemoe", .granite = true, .experts = HfExperts::granite},
+    {.model_type = "granitemoeshared", .granite = true, .experts = HfExperts::granite},
+    {.model_type = "ernie4_5_moe",
+     .tied = true,
+     .theta = 500000,
+     .eps = 1e-5,
+     .layout = RopeLayout::interleaved,
+     .bias = "use_bias",
+     .experts = HfExperts::ernie},
 };
 
 // Reads one file. Used by one call.
@@ -170,6 +188,8 @@ Result<HfConfig> HfConfigReader::read() {
   BLEND_RETURN_IF_ERROR(read_layers());
   if (family_.gemma) BLEND_RETURN_IF_ERROR(read_gemma());
   if (family_.granite) BLEND_RETURN_IF_ERROR(read_granite());
+  BLEND_ASSIGN(c_.experts, read_hf_experts(root_, family_.experts, c_));
+  out_.granite_shared = family_.experts == HfExperts::granite;
   return std::move(out_);
 }
 

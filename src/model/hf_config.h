@@ -12,8 +12,9 @@ struct HfConfig {
   bool tied = false;   // the output matrix is the embedding
   bool fused = false;  // Q, K and V are one matrix, and gate and up are (Phi-3)
   // Names of tensors that differ from a Llama's.
-  bool shared_mlp = false;   // the feed-forward's, with gate and up as one matrix (Granite 4)
-  bool layer_norms = false;  // those of the norms of Q and K (Hunyuan)
+  bool shared_mlp = false;      // the feed-forward's, with gate and up as one matrix (Granite 4)
+  bool layer_norms = false;     // those of the norms of Q and K (Hunyuan)
+  bool granite_shared = false;  // shared experts have those of shared_mlp (Granite)
 };
 
 // FORMAT names the member that makes no sense, UNSUPPORTED the unsupported feature. Members that

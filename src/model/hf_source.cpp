@@ -11,6 +11,7 @@
 #include "model/fingerprint.h"
 #include "model/fused_tensors.h"
 #include "model/hf_config.h"
+#include "model/hf_experts.h"
 #include "model/hf_tokenizer.h"
 #include "model/hf_weights.h"
 #include "model/tensor_table.h"
@@ -44,6 +45,14 @@ constexpr std::array<const char*, kTensorRoles> kHfNames = {
     "mlp.up_proj.bias",
     "mlp.down_proj.bias",
     "post_feedforward_layernorm.weight",
+    "mlp.gate.weight",
+    "mlp.moe_statics.e_score_correction_bias",
+    "mlp.shared_experts.gate_proj.weight",
+    "mlp.shared_experts.up_proj.weight",
+    "mlp.shared_experts.down_proj.weight",
+    nullptr,  // those of experts: hf_experts.h
+    nullptr,
+    nullptr,
 };
 
 constexpr const char* kOutput = kHfNames[static_cast<size_t>(TensorRole::output)];
@@ -53,6 +62,8 @@ const char* fused_name(TensorRole role, const HfConfig& hf) {
   switch (fused_tensor_of(role)) {
     case FusedTensor::qkv:
       return hf.fused ? "self_attn.qkv_proj.weight" : nullptr;
+    case FusedTensor::shared_gate_up:
+      return hf.granite_shared ? "shared_mlp.input_linear.weight" : nullptr;
     case FusedTensor::gate_up:
       if (hf.shared_mlp) return "shared_mlp.input_linear.weight";
       return hf.fused ? "mlp.gate_up_proj.weight" : nullptr;
@@ -66,6 +77,9 @@ const char* own_name(TensorRole role, const HfConfig& hf) {
     return "pre_feedforward_layernorm.weight";
   }
   if (role == TensorRole::ffn_down && hf.shared_mlp) return "shared_mlp.output_linear.weight";
+  if (role == TensorRole::shared_down && hf.granite_shared) {
+    return "shared_mlp.output_linear.weight";
+  }
   if (role == TensorRole::attn_q_norm && hf.layer_norms) return "self_attn.query_layernorm.weight";
   if (role == TensorRole::attn_k_norm && hf.layer_norms) return "self_attn.key_layernorm.weight";
   return kHfNames[static_cast<size_t>(role)];
@@ -93,6 +107,9 @@ class HfSource final : public ModelSource {
   const TensorView& tensor(TensorRole role, uint32_t layer) const override {
     return tensors_.at(role, layer);
   }
+  const TensorView& expert_tensor(TensorRole role, uint32_t layer, uint32_t expert) const override {
+    return tensors_.at(role, layer, expert);
+  }
   uint64_t n_parameters() const override { return tensors_.n_elements(); }
   Result<Sha256> fingerprint(const ParallelRun& parallel, const Watch& watch) const override {
     BLEND_RETURN_IF_ERROR(check_tied_output(watch));
@@ -105,6 +122,7 @@ class HfSource final : public ModelSource {
 
  private:
   Result<TensorView> find(TensorRole role, uint32_t layer) const;
+  Result<TensorView> find_choice(uint32_t layer) const;
   Status refuse_others() const;
   Status check_tied_output(const Watch& watch) const;
 
@@ -129,10 +147,13 @@ Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
   c.name = last_name(path);
   BLEND_ASSIGN(source->tokenizer_, open_hf_tokenizer(path, root, c.n_vocab));
   BLEND_ASSIGN(source->weights_, HfWeights::open(path));
-  BLEND_ASSIGN(source->tensors_,
-               TensorTable::fill(c, source->hf_.tied, [&](TensorRole role, uint32_t layer) {
-                 return source->find(role, layer);
-               }));
+  BLEND_ASSIGN(
+      source->tensors_,
+      TensorTable::fill(c, source->hf_.tied, [&](TensorRole role, uint32_t layer, uint32_t expert) {
+        if (!is_of_experts(role)) return source->find(role, layer);
+        return find_hf_expert(source->weights_, hf_expert_names(source->weights_, layer), role,
+                              layer, expert, c);
+      }));
   BLEND_RETURN_IF_ERROR(source->refuse_others());
   // The type of the matrices that do most of the work.
   c.weight_dtype = source->tensor(TensorRole::attn_q, 0).dtype;
@@ -140,6 +161,10 @@ Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
 }
 
 Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) const {
+  if (role == TensorRole::router) {
+    return weights_.view(tensor_name(hf_expert_names(weights_, layer).router, role, layer));
+  }
+  if (role == TensorRole::router_choice) return find_choice(layer);
   if (const char* const fused = fused_name(role, hf_)) {
     BLEND_ASSIGN(TensorView whole, weights_.view(tensor_name(fused, role, layer)));
     return part_of_fused(std::move(whole), role, hf_.model);
@@ -147,7 +172,18 @@ Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) const {
   return weights_.view(tensor_name(own_name(role, hf_), role, layer));
 }
 
-// A tensor that is not used here would change the result where it belongs (experts, adapters):
+// ERNIE 4.5's bias for the choice of experts, which has a dimension too many.
+Result<TensorView> HfSource::find_choice(uint32_t layer) const {
+  constexpr TensorRole kRole = TensorRole::router_choice;
+  const std::string usual = tensor_name(own_name(kRole, hf_), kRole, layer),
+                    other =
+                        tensor_name("mlp.gate.moe_statics.e_score_correction_bias", kRole, layer);
+  BLEND_ASSIGN(TensorView bias, weights_.view(weights_.has(other) ? other : usual));
+  if (bias.shape.size() == 2 && bias.shape[0] == 1) bias.shape.erase(bias.shape.begin());
+  return bias;
+}
+
+// A tensor that is not used here would change the result where it belongs (adapters):
 // better no model than a wrong one.
 Status HfSource::refuse_others() const {
   std::unordered_set<std::string_view> known;

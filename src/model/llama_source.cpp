@@ -38,6 +38,14 @@ constexpr std::array<const char*, kTensorRoles> kGgufNames = {
     "ffn_up.bias",
     "ffn_down.bias",
     "post_ffw_norm.weight",
+    "ffn_gate_inp.weight",
+    "exp_probs_b.bias",
+    "ffn_gate_shexp.weight",
+    "ffn_up_shexp.weight",
+    "ffn_down_shexp.weight",
+    "ffn_gate_exps.weight",
+    "ffn_up_exps.weight",
+    "ffn_down_exps.weight",
 };
 
 // Types of single elements.
@@ -98,6 +106,9 @@ class LlamaSource final : public ModelSource {
   const TensorView& tensor(TensorRole role, uint32_t layer) const override {
     return tensors_.at(role, layer);
   }
+  const TensorView& expert_tensor(TensorRole role, uint32_t layer, uint32_t expert) const override {
+    return tensors_.at(role, layer, expert);
+  }
   uint64_t n_parameters() const override { return tensors_.n_elements(); }
   Result<Sha256> fingerprint(const ParallelRun& parallel, const Watch& watch) const override {
     Sha256Hasher hasher;
@@ -109,6 +120,8 @@ class LlamaSource final : public ModelSource {
 
  private:
   Result<TensorView> find(const GgufReader& gguf, TensorRole role, uint32_t layer) const;
+  Result<TensorView> find_expert(const GgufReader& gguf, TensorRole role, uint32_t layer,
+                                 uint32_t expert) const;
   Result<TensorView> view(const GgufReader& gguf, const std::string& name) const;
   Status refuse_others(const GgufReader& gguf) const;
 
@@ -137,8 +150,10 @@ Result<std::unique_ptr<ModelSource>> LlamaSource::open(std::span<const std::byte
       std::min(source->chat_template_.size(), source->chat_template_.find('\0')));
   BLEND_ASSIGN(source->tensors_,
                TensorTable::fill(source->config_, gguf.tensor("output.weight") == nullptr,
-                                 [&](TensorRole role, uint32_t layer) {
-                                   return source->find(gguf, role, layer);
+                                 [&](TensorRole role, uint32_t layer, uint32_t expert) {
+                                   return is_of_experts(role)
+                                              ? source->find_expert(gguf, role, layer, expert)
+                                              : source->find(gguf, role, layer);
                                  }));
   BLEND_RETURN_IF_ERROR(source->refuse_others(gguf));
   // The type of the matrices that do most of the work; mixed files keep the norms in f32.
@@ -166,7 +181,7 @@ Result<TensorView> LlamaSource::find(const GgufReader& gguf, TensorRole role,
       if (!has_gate && up != nullptr && up->dims.back() != config_.d_ff) whole = up->name;
       break;
     }
-    case FusedTensor::none:
+    default:
       break;
   }
   if (whole.empty() || gguf.tensor(whole) == nullptr) {
@@ -179,6 +194,17 @@ Result<TensorView> LlamaSource::find(const GgufReader& gguf, TensorRole role,
   }
   BLEND_ASSIGN(TensorView fused, view(gguf, whole));
   return part_of_fused(std::move(fused), role, config_);
+}
+
+// Gate and up are one tensor where the file has no gate.
+Result<TensorView> LlamaSource::find_expert(const GgufReader& gguf, TensorRole role, uint32_t layer,
+                                            uint32_t expert) const {
+  const std::string name = tensor_name(role, layer),
+                    both = tensor_name(role, layer, "ffn_gate_up_exps.weight");
+  const bool fused = fused_tensor_of(role) == FusedTensor::expert_gate_up &&
+                     gguf.tensor(name) == nullptr && gguf.tensor(both) != nullptr;
+  BLEND_ASSIGN(TensorView whole, view(gguf, fused ? both : name));
+  return part_of_expert(std::move(whole), role, expert, fused, config_);
 }
 
 Result<TensorView> LlamaSource::view(const GgufReader& gguf, const std::string& name) const {
@@ -198,7 +224,7 @@ Result<TensorView> LlamaSource::view(const GgufReader& gguf, const std::string& 
   return view;
 }
 
-// A tensor that is not used here would change the result where it belongs (biases, experts, norms
+// A tensor that is not used here would change the result where it belongs (biases, norms
 // of Q and K): better no model than a wrong one.
 Status LlamaSource::refuse_others(const GgufReader& gguf) const {
   std::unordered_set<std::string_view> known = {kRopeFreqs, kRopeShort, kRopeLong};

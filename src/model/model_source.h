@@ -66,8 +66,20 @@ enum class TensorRole : uint8_t {
   ffn_up_bias,     // [d_ff]
   ffn_down_bias,   // [d_model]
   ffn_post_norm,   // [d_model]
+  router,          // [experts.count, d_model]
+  router_choice,   // [experts.count]: the bias for the choice
+  shared_gate,     // [experts.shared_d_ff, d_model]
+  shared_up,       // [experts.shared_d_ff, d_model]
+  shared_down,     // [d_model, experts.shared_d_ff]
+  // Of each expert.
+  expert_gate,  // [experts.d_ff, d_model]
+  expert_up,    // [experts.d_ff, d_model]
+  expert_down,  // [d_model, experts.d_ff]
 };
-inline constexpr size_t kTensorRoles = static_cast<size_t>(TensorRole::ffn_post_norm) + 1;
+inline constexpr size_t kTensorRoles = static_cast<size_t>(TensorRole::expert_down) + 1;
+
+// Whether every expert of a layer has one of its own.
+inline bool is_of_experts(TensorRole role) { return role >= TensorRole::expert_gate; }
 
 // Immutable after open; safe for concurrent use.
 class ModelSource {
@@ -80,6 +92,9 @@ class ModelSource {
   // Every role that config() calls for (has_tensor()) is there in every layer, with its shape;
   // others must not be asked for.
   virtual const TensorView& tensor(TensorRole role, uint32_t layer) const = 0;
+  // The same of one expert, for the roles that are is_of_experts().
+  virtual const TensorView& expert_tensor(TensorRole role, uint32_t layer,
+                                          uint32_t expert) const = 0;
   virtual uint64_t n_parameters() const = 0;
   // SHA-256 over hyperparameters, vocabulary and every weight byte. Reads the whole file: `watch`
   // reports bytes. `parallel` runs task(i) for i in [0, n) on any threads; may be empty.

@@ -2,7 +2,7 @@
 
 namespace blend {
 
-bool has_tensor(TensorRole role, const ModelConfig& c) {
+bool has_tensor(TensorRole role, const ModelConfig& c, uint32_t layer) {
   switch (role) {
     case TensorRole::attn_q_bias:
     case TensorRole::attn_k_bias:
@@ -13,7 +13,22 @@ bool has_tensor(TensorRole role, const ModelConfig& c) {
     case TensorRole::ffn_gate_bias:
     case TensorRole::ffn_up_bias:
     case TensorRole::ffn_down_bias:
-      return c.ffn_bias;
+      return c.ffn_bias && !c.has_experts(layer);
+    case TensorRole::ffn_gate:
+    case TensorRole::ffn_up:
+    case TensorRole::ffn_down:
+      return !c.has_experts(layer);
+    case TensorRole::router:
+    case TensorRole::expert_gate:
+    case TensorRole::expert_up:
+    case TensorRole::expert_down:
+      return c.has_experts(layer);
+    case TensorRole::router_choice:
+      return c.has_experts(layer) && c.experts.choice_bias;
+    case TensorRole::shared_gate:
+    case TensorRole::shared_up:
+    case TensorRole::shared_down:
+      return c.has_experts(layer) && c.experts.shared_d_ff != 0;
     case TensorRole::attn_q_norm:
     case TensorRole::attn_k_norm:
       return c.qk_norm != QkNorm::none;
@@ -30,9 +45,6 @@ bool has_tensor(TensorRole role, const ModelConfig& c) {
     case TensorRole::attn_k:
     case TensorRole::attn_v:
     case TensorRole::attn_out:
-    case TensorRole::ffn_gate:
-    case TensorRole::ffn_up:
-    case TensorRole::ffn_down:
       break;
   }
   return true;
@@ -56,6 +68,20 @@ std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& c) {
       return {ff, d};
     case TensorRole::ffn_down:
       return {d, ff};
+    case TensorRole::router:
+      return {c.experts.count, d};
+    case TensorRole::router_choice:
+      return {c.experts.count};
+    case TensorRole::shared_gate:
+    case TensorRole::shared_up:
+      return {c.experts.shared_d_ff, d};
+    case TensorRole::shared_down:
+      return {d, c.experts.shared_d_ff};
+    case TensorRole::expert_gate:
+    case TensorRole::expert_up:
+      return {c.experts.d_ff, d};
+    case TensorRole::expert_down:
+      return {d, c.experts.d_ff};
     case TensorRole::attn_q_bias:
       return {q};
     case TensorRole::attn_k_bias:
@@ -88,28 +114,32 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 Result<TensorTable> TensorTable::fill(const ModelConfig& config, bool tied, const Find& find) {
   TensorTable t;
-  BLEND_RETURN_IF_ERROR(t.take(config, TensorRole::embedding, 0, find));
-  BLEND_RETURN_IF_ERROR(t.take(config, TensorRole::output_norm, 0, find));
-  for (size_t i = kFirstOfLayer; i < kTensorRoles; ++i) {
-    const bool present = has_tensor(static_cast<TensorRole>(i), config);
-    t.place_[i - kFirstOfLayer] = present ? t.per_layer_++ : kAbsent;
-  }
+  BLEND_RETURN_IF_ERROR(t.take(config, TensorRole::embedding, 0, 0, find));
+  BLEND_RETURN_IF_ERROR(t.take(config, TensorRole::output_norm, 0, 0, find));
+  for (Places& places : t.places_) places.fill(kAbsent);
   for (uint32_t layer = 0; layer < config.n_layers; ++layer) {
+    const Layer at{t.tensors_.size(), config.has_experts(layer) ? size_t{1} : size_t{0}};
+    t.layers_.push_back(at);
     for (size_t i = kFirstOfLayer; i < kTensorRoles; ++i) {
-      if (t.place_[i - kFirstOfLayer] == kAbsent) continue;
-      BLEND_RETURN_IF_ERROR(t.take(config, static_cast<TensorRole>(i), layer, find));
+      const auto role = static_cast<TensorRole>(i);
+      if (!has_tensor(role, config, layer)) continue;
+      t.places_[at.of_places][i - kFirstOfLayer] = t.tensors_.size() - at.first;
+      const uint32_t n = is_of_experts(role) ? config.experts.count : 1;
+      for (uint32_t expert = 0; expert < n; ++expert) {
+        BLEND_RETURN_IF_ERROR(t.take(config, role, layer, expert, find));
+      }
     }
   }
   if (!tied) {
     t.output_ = t.tensors_.size();
-    BLEND_RETURN_IF_ERROR(t.take(config, TensorRole::output, 0, find));
+    BLEND_RETURN_IF_ERROR(t.take(config, TensorRole::output, 0, 0, find));
   }
   return t;
 }
 
 Status TensorTable::take(const ModelConfig& config, TensorRole role, uint32_t layer,
-                         const Find& find) {
-  BLEND_ASSIGN(TensorView view, find(role, layer));
+                         uint32_t expert, const Find& find) {
+  BLEND_ASSIGN(TensorView view, find(role, layer, expert));
   const std::vector<int64_t> shape = tensor_shape(role, config);
   if (view.shape != shape) {
     return make_error(BLEND_E_FORMAT,
@@ -120,7 +150,7 @@ Status TensorTable::take(const ModelConfig& config, TensorRole role, uint32_t la
   return Status::ok();
 }
 
-const TensorView& TensorTable::at(TensorRole role, uint32_t layer) const {
+const TensorView& TensorTable::at(TensorRole role, uint32_t layer, uint32_t expert) const {
   switch (role) {
     case TensorRole::embedding:
       return tensors_[0];
@@ -129,7 +159,9 @@ const TensorView& TensorTable::at(TensorRole role, uint32_t layer) const {
     case TensorRole::output:
       return tensors_[output_];
     default:
-      return tensors_[2 + layer * per_layer_ + place_[static_cast<size_t>(role) - kFirstOfLayer]];
+      const Layer& at = layers_[layer];
+      const Places& places = places_[at.of_places];
+      return tensors_[at.first + places[static_cast<size_t>(role) - kFirstOfLayer] + expert];
   }
 }
 

@@ -2,6 +2,7 @@
 // ModelSource is built on it; only the names and the bytes depend on the file format.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <span>
 #include <vector>
@@ -10,10 +11,10 @@
 
 namespace blend {
 
-// Whether a model of this config has the role; a tied output has no tensor of its own, which only
-// the file knows.
-bool has_tensor(TensorRole role, const ModelConfig& config);
-// Its shape: [rows, cols] or [n].
+// Whether a layer of a model of this config has the role; a tied output has no tensor of its own,
+// which only the file knows.
+bool has_tensor(TensorRole role, const ModelConfig& config, uint32_t layer);
+// Its shape: [rows, cols] or [n]; of one expert where all have their own.
 std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& config);
 // "[2, 3]", for messages.
 std::string shape_text(const std::vector<int64_t>& shape);
@@ -21,15 +22,16 @@ std::string shape_text(const std::vector<int64_t>& shape);
 // Immutable once filled; safe for concurrent use.
 class TensorTable {
  public:
-  // The tensor of a role and layer as the file has it, or why there is none.
-  using Find = std::function<Result<TensorView>(TensorRole role, uint32_t layer)>;
+  // The tensor of a role, layer and expert (0 where the role has only one) as the file has it, or
+  // why there is none.
+  using Find = std::function<Result<TensorView>(TensorRole role, uint32_t layer, uint32_t expert)>;
   // Asks for every tensor that the config calls for. `tied`: the output is the embedding. FORMAT
   // names a tensor of another shape.
   static Result<TensorTable> fill(const ModelConfig& config, bool tied, const Find& find);
 
-  const TensorView& at(TensorRole role, uint32_t layer) const;
+  const TensorView& at(TensorRole role, uint32_t layer, uint32_t expert = 0) const;
   // Embedding, output norm, those of each layer in TensorRole's order, the output unless it is
-  // tied: each once.
+  // tied: each once. Those of a layer's experts follow one another.
   std::span<const TensorView> all() const { return tensors_; }
   uint64_t n_elements() const;
 
@@ -37,12 +39,20 @@ class TensorTable {
   static constexpr size_t kFirstOfLayer = static_cast<size_t>(TensorRole::attn_norm);
   static constexpr size_t kAbsent = SIZE_MAX;
 
-  Status take(const ModelConfig& config, TensorRole role, uint32_t layer, const Find& find);
+  // Where the roles of a layer are, from its first tensor on; kAbsent: nowhere.
+  using Places = std::array<size_t, kTensorRoles - kFirstOfLayer>;
+  struct Layer {
+    size_t first = 0;      // index of its first tensor in tensors_
+    size_t of_places = 0;  // which of places_: layers that are alike share them
+  };
+
+  Status take(const ModelConfig& config, TensorRole role, uint32_t layer, uint32_t expert,
+              const Find& find);
 
   std::vector<TensorView> tensors_;
-  size_t output_ = 0;                                // index of the output in tensors_
-  size_t per_layer_ = 0;                             // tensors of a layer
-  size_t place_[kTensorRoles - kFirstOfLayer] = {};  // index of a role in its layer, or kAbsent
+  size_t output_ = 0;  // index of the output in tensors_
+  std::vector<Layer> layers_;
+  Places places_[2] = {};  // of a dense layer, and of one with experts
 };
 
 }  // namespace blend

@@ -55,6 +55,9 @@ class Families : public testing::TestWithParam<RandomFamily> {
     more_ = random_tokens(rng, n_vocab, 9);
   }
 
+  // How much more rounding may cost where it sends a row to another expert.
+  static double jump() { return GetParam().spec.n_experts == 0 ? 1 : 5; }
+
   TempDir dir_;
   std::string path_;
   ReferenceModel reference_;
@@ -123,12 +126,12 @@ TEST_P(Families, StaysCloseInEightBits) {
   ASSERT_TRUE(exact && bytes);
   // Bytes are there (> 0), and no more than noise.
   EXPECT_GT(off(exact, bytes), 1e-4);
-  EXPECT_LT(off(exact, bytes), 0.25);
+  EXPECT_LT(off(exact, bytes), 0.25 * jump());
   for (const int32_t token : more_) {
     decode(exact, {token});
     decode(bytes, {token});
   }
-  EXPECT_LT(off(exact, bytes), 0.25);
+  EXPECT_LT(off(exact, bytes), 0.25 * jump());
   // A row's bytes are its own: at ratio 1 the same rows are computed, in other company.
   const Fusion one = fuse(model, store_, prompt_, {.ratio = 1.0});
   ASSERT_TRUE(one);
@@ -142,7 +145,7 @@ TEST_P(Families, StaysCloseWithRowsOfSixteenBits) {
   const FuseCase full{.policy = BLEND_POLICY_FULL};
   for (const uint32_t type : {BLEND_DTYPE_F16, BLEND_DTYPE_BF16}) {
     SCOPED_TRACE(type);
-    const double most = type == BLEND_DTYPE_F16 ? 0.01 : 0.08;
+    const double most = jump() * (type == BLEND_DTYPE_F16 ? 0.01 : 0.08);
     const Ctx ctx = make_ctx(2, nullptr, type);
     const Model model = open_model(ctx, path_);
     const Store store = open_store(ctx, dir_.file("store" + std::to_string(type)));

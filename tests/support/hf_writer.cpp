@@ -37,10 +37,12 @@ class HfModelWriter {
   struct Part {
     TensorRole role;
     uint32_t layer = 0;
+    uint32_t expert = 0;
   };
   struct Tensor {
     std::string name;
     std::vector<Part> parts;  // one above the other
+    uint32_t n = 0;           // not 0: a first dimension of this many
   };
 
   bool is(const char* architecture) const { return spec_.architecture == architecture; }
@@ -53,6 +55,12 @@ class HfModelWriter {
   DType dtype_of(const TensorView& t) const {
     return t.blocks == BlockType::none ? t.dtype : DType::f32;
   }
+  const TensorView& view_of(const Part& part) const {
+    return is_of_experts(part.role) ? source_.expert_tensor(part.role, part.layer, part.expert)
+                                    : source_.tensor(part.role, part.layer);
+  }
+  void add_experts(uint32_t layer, std::vector<Tensor>& out) const;
+  void describe_experts(json& out) const;
   std::string bytes_of(const Part& part) const;
 
   const RandomModelSpec& spec_;
@@ -65,6 +73,10 @@ std::string HfModelWriter::model_type() const {
   if (is("llama") && spec_.window != 0) return "mistral";
   if (is("mistral3")) return "ministral3";
   if (is("hunyuan-dense")) return "hunyuan_v1_dense";
+  if (is("qwen3moe")) return "qwen3_moe";
+  if (is("llama") && spec_.n_experts != 0) return "mixtral";
+  if (is("granitemoe") && spec_.shared_d_ff != 0) return "granitemoeshared";
+  if (is("ernie4_5-moe")) return "ernie4_5_moe";
   return is("gemma3") ? "gemma3_text" : spec_.architecture;
 }
 
@@ -117,7 +129,13 @@ json HfModelWriter::config() const {
       {"olmo2", "Olmo2ForCausalLM"},
       {"olmo3", "Olmo3ForCausalLM"},
       {"ministral3", "Ministral3ForCausalLM"},
-      {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"}};
+      {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
+      {"qwen3_moe", "Qwen3MoeForCausalLM"},
+      {"olmoe", "OlmoeForCausalLM"},
+      {"mixtral", "MixtralForCausalLM"},
+      {"granitemoe", "GraniteMoeForCausalLM"},
+      {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
+      {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"}};
   json out = {{"architectures", {kClasses.at(model_type())}},
               {"model_type", model_type()},
               {"hidden_size", c.d_model},
@@ -175,7 +193,7 @@ json HfModelWriter::config() const {
     out["attn_logit_softcapping"] = cap(c.attn_softcap);
     out["final_logit_softcapping"] = cap(c.logit_softcap);
   }
-  if (is("granite")) {
+  if (is("granite") || is("granitemoe")) {
     out["embedding_multiplier"] = c.embedding_scale;
     out["residual_multiplier"] = c.residual_scale;
     out["attention_multiplier"] = c.attn_scale;
@@ -188,6 +206,7 @@ json HfModelWriter::config() const {
     out["layer_types"] = std::vector<std::string>(c.n_layers, "attention");
     out["mamba_n_heads"] = 2;  // unused, but it must divide the width
   }
+  if (config_.experts.count != 0) describe_experts(out);
   if (is("gemma3") || model_type() == "olmo3") {
     out["rope_parameters"] = {
         {"full_attention", rope()},
@@ -237,17 +256,79 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
   }
   for (uint32_t layer = 0; layer < config_.n_layers; ++layer) {
     for (const auto& [name, roles] : names) {
-      if (!has_tensor(roles.front(), config_)) continue;
+      if (!has_tensor(roles.front(), config_, layer)) continue;
       Tensor tensor{"model.layers." + std::to_string(layer) + "." + name, {}};
       for (const R role : roles) tensor.parts.push_back({role, layer});
       out.push_back(std::move(tensor));
     }
+    if (config_.has_experts(layer)) add_experts(layer, out);
   }
   return out;
 }
 
+void HfModelWriter::add_experts(uint32_t layer, std::vector<Tensor>& out) const {
+  using R = TensorRole;
+  const std::string to = "model.layers." + std::to_string(layer) + ".";
+  const std::string block = to + "block_sparse_moe.";
+  if (is("granitemoe")) {
+    out.push_back({block + "router.layer.weight", {{R::router, layer}}});
+    Tensor all_in{block + "input_linear.weight", {}, config_.experts.count};
+    Tensor all_out{block + "output_linear.weight", {}, config_.experts.count};
+    for (uint32_t e = 0; e < config_.experts.count; ++e) {
+      for (const R role : {R::expert_gate, R::expert_up}) all_in.parts.push_back({role, layer, e});
+      all_out.parts.push_back({R::expert_down, layer, e});
+    }
+    out.push_back(std::move(all_in));
+    out.push_back(std::move(all_out));
+    if (config_.experts.shared_d_ff == 0) return;
+    out.push_back(
+        {to + "shared_mlp.input_linear.weight", {{R::shared_gate, layer}, {R::shared_up, layer}}});
+    out.push_back({to + "shared_mlp.output_linear.weight", {{R::shared_down, layer}}});
+    return;
+  }
+  const bool mixtral = is("llama");
+  const std::string stem = mixtral ? block : to + "mlp.";
+  out.push_back({stem + "gate.weight", {{R::router, layer}}});
+  for (uint32_t e = 0; e < config_.experts.count; ++e) {
+    const std::string one = stem + "experts." + std::to_string(e);
+    out.push_back(
+        {one + (mixtral ? ".w1.weight" : ".gate_proj.weight"), {{R::expert_gate, layer, e}}});
+    out.push_back({one + (mixtral ? ".w3.weight" : ".up_proj.weight"), {{R::expert_up, layer, e}}});
+    out.push_back(
+        {one + (mixtral ? ".w2.weight" : ".down_proj.weight"), {{R::expert_down, layer, e}}});
+  }
+  if (config_.experts.choice_bias) {
+    out.push_back({to + "mlp.moe_statics.e_score_correction_bias", {{R::router_choice, layer}}, 1});
+  }
+  if (config_.experts.shared_d_ff == 0) return;
+  for (const auto& [name, role] : {std::pair<const char*, R>{"gate", R::shared_gate},
+                                   {"up", R::shared_up},
+                                   {"down", R::shared_down}}) {
+    out.push_back({to + "mlp.shared_experts." + name + "_proj.weight", {{role, layer}}});
+  }
+}
+
+void HfModelWriter::describe_experts(json& out) const {
+  const Experts& e = config_.experts;
+  if (is("ernie4_5-moe")) {
+    out["moe_num_experts"] = e.count;
+    out["moe_k"] = e.used;
+    out["moe_intermediate_size"] = e.d_ff;
+    out["moe_num_shared_experts"] = e.shared_d_ff / e.d_ff;
+    out["moe_layer_start_index"] = spec_.dense_layers;
+    out["use_bias"] = false;
+    return;
+  }
+  const bool local = is("llama") || is("granitemoe");
+  out[local ? "num_local_experts" : "num_experts"] = e.count;
+  out["num_experts_per_tok"] = e.used;
+  if (is("qwen3moe")) out["moe_intermediate_size"] = e.d_ff;
+  if (!local) out["norm_topk_prob"] = e.normalised;
+  if (e.shared_d_ff != 0) out["shared_intermediate_size"] = e.shared_d_ff;
+}
+
 std::string HfModelWriter::bytes_of(const Part& part) const {
-  const TensorView& t = source_.tensor(part.role, part.layer);
+  const TensorView& t = view_of(part);
   const auto n = static_cast<size_t>(t.elements());
   std::string bytes;
   if (t.blocks == BlockType::none) {
@@ -261,7 +342,8 @@ std::string HfModelWriter::bytes_of(const Part& part) const {
   const bool q = part.role == R::attn_q || part.role == R::attn_q_bias;
   const bool k = part.role == R::attn_k || part.role == R::attn_k_bias;
   // A directory has the halves of a head as pairs; Ernie's has neighbours in both formats.
-  const bool turned = config_.rope.layout == RopeLayout::interleaved && !is("ernie4_5");
+  const bool turned =
+      config_.rope.layout == RopeLayout::interleaved && !is("ernie4_5") && !is("ernie4_5-moe");
   if ((q || k) && turned) {
     const int64_t rows = t.shape[0], head = config_.head_dim;
     const size_t row_bytes = bytes.size() / static_cast<size_t>(rows);
@@ -291,15 +373,19 @@ void HfModelWriter::write_weights(const std::string& path) const {
   json header;
   size_t offset = 0;
   for (const Tensor& tensor : all) {
-    std::vector<int64_t> shape = source_.tensor(tensor.parts[0].role, tensor.parts[0].layer).shape;
+    std::vector<int64_t> shape = view_of(tensor.parts[0]).shape;
     shape[0] = 0;
     size_t bytes = 0;
     DType dtype = DType::f32;
     for (const Part& part : tensor.parts) {
-      const TensorView& t = source_.tensor(part.role, part.layer);
+      const TensorView& t = view_of(part);
       dtype = dtype_of(t);
       shape[0] += t.shape[0];
       bytes += static_cast<size_t>(t.elements()) * static_cast<size_t>(dtype_size(dtype));
+    }
+    if (tensor.n != 0) {
+      shape[0] /= tensor.n;
+      shape.insert(shape.begin(), tensor.n);
     }
     header[tensor.name] = {{"dtype", dtype == DType::f32   ? "F32"
                                      : dtype == DType::f16 ? "F16"

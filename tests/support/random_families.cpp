@@ -86,6 +86,15 @@ std::vector<RandomFamily> random_families() {
   mistral3.head_dim = 24;
   mistral3.yarn_factor = 8;
   add("hunyuan", "hunyuan-dense").head_dim = 24;
+  const auto experts = [&](const std::string& name, const std::string& architecture, uint32_t n,
+                           uint32_t n_used) -> auto& {
+    RandomModelSpec& spec = add(name, architecture);
+    spec.n_experts = n;
+    spec.n_used = n_used;
+    spec.expert_d_ff = 40;
+    return spec;
+  };
+  experts("qwen3moe", "qwen3moe", 8, 3).head_dim = 24;
   return all;
 }
 

@@ -134,8 +134,9 @@ GgufWriter random_model(const RandomModelSpec& spec) {
   const auto is = [&](std::initializer_list<const char*> names) {
     return std::find(names.begin(), names.end(), spec.architecture) != names.end();
   };
-  const bool whole_norm = is({"olmo2"});
-  const bool qk_norm = whole_norm || is({"qwen3", "gemma3", "exaone4", "hunyuan-dense"});
+  const bool whole_norm = is({"olmo2", "olmoe"});
+  const bool qk_norm =
+      whole_norm || is({"qwen3", "gemma3", "exaone4", "hunyuan-dense", "qwen3moe"});
   const bool post_only = is({"exaone4", "olmo2"});
   const bool fused = spec.architecture == "phi3";
   const bool tied = spec.tied || gemma;
@@ -168,13 +169,27 @@ GgufWriter random_model(const RandomModelSpec& spec) {
     w.f32(arch + "attn_logit_softcapping", 5).f32(arch + "final_logit_softcapping", 6);
   }
 
-  if (is({"granite"})) {
+  if (is({"granite", "granitemoe"})) {
     w.f32(arch + "embedding_scale", 4).f32(arch + "residual_scale", 0.7f);
     w.f32(arch + "attention.scale", 0.35f).f32(arch + "logit_scale", 1.6f);
   }
   if (is({"mistral3"})) {
     w.f32(arch + "rope.scaling.yarn_log_multiplier", 0.5f);
     w.f32(arch + "attention.temperature_scale", 0.4f);
+  }
+
+  if (spec.n_experts != 0) {
+    w.u32(arch + "expert_count", spec.n_experts).u32(arch + "expert_used_count", spec.n_used);
+    if (spec.expert_d_ff != spec.d_ff) {
+      w.u32(arch + "expert_feed_forward_length", spec.expert_d_ff);
+    }
+    if (spec.shared_d_ff != 0) {
+      w.u32(arch + "expert_shared_feed_forward_length", spec.shared_d_ff);
+    }
+  }
+  if (is({"ernie4_5-moe"})) {
+    w.u32(arch + "leading_dense_block_count", spec.dense_layers);
+    w.u32(arch + "interleave_moe_layer_step", 1);
   }
 
   const RandomVocab vocab = random_vocab(spec.n_vocab);
@@ -202,16 +217,20 @@ GgufWriter random_model(const RandomModelSpec& spec) {
   };
   // x: [d_model] of unit size, W: [out, in]: each output has the standard deviation `gain`.
   size_t n_matrices = 0;
-  const auto matrix = [&](const std::string& name, uint64_t in, uint64_t out, double gain) {
-    const double deviation = gain / std::sqrt(static_cast<double>(in));
-    if (spec.blocks.empty()) return add(name, spec.dtype, {in, out}, 0, deviation);
+  const auto matrices = [&](const std::string& name, std::vector<uint64_t> dims, double gain) {
+    const double deviation = gain / std::sqrt(static_cast<double>(dims[0]));
+    if (spec.blocks.empty()) return add(name, spec.dtype, dims, 0, deviation);
     const BlockType type = spec.blocks[n_matrices++ % spec.blocks.size()];
-    const uint64_t seed = tensor_seed(spec.seed, name), n = in * out;
-    w.tensor(name, ggml_type_of(type), {in, out}, n / block_elements(type) * block_bytes(type),
-             [=] {
-               SplitMix rng(seed);
-               return random_blocks(type, n, deviation, rng);
-             });
+    uint64_t n = 1;
+    for (const uint64_t d : dims) n *= d;
+    const uint64_t seed = tensor_seed(spec.seed, name);
+    w.tensor(name, ggml_type_of(type), dims, n / block_elements(type) * block_bytes(type), [=] {
+      SplitMix rng(seed);
+      return random_blocks(type, n, deviation, rng);
+    });
+  };
+  const auto matrix = [&](const std::string& name, uint64_t in, uint64_t out, double gain) {
+    matrices(name, {in, out}, gain);
   };
   const uint64_t d = spec.d_model;
   const uint64_t q_dim = uint64_t{spec.n_heads} * spec.head_dim;
@@ -268,6 +287,21 @@ GgufWriter random_model(const RandomModelSpec& spec) {
     const char* const ffn_norm =
         is({"seed_oss"}) ? "post_attention_norm.weight" : "ffn_norm.weight";
     if (!post_only) add(blk + ffn_norm, DType::f32, {d}, 1, 0.1);
+    if (spec.n_experts != 0 && l >= spec.dense_layers) {
+      const uint64_t n = spec.n_experts, inner = spec.expert_d_ff, shared = spec.shared_d_ff;
+      // Spread so far that few choices are a matter of rounding.
+      add(blk + "ffn_gate_inp.weight", DType::f32, {d, n}, 0,
+          2.5 / std::sqrt(static_cast<double>(d)));
+      if (is({"ernie4_5-moe"})) add(blk + "exp_probs_b.bias", DType::f32, {n}, 0, 0.3);
+      matrices(blk + "ffn_gate_exps.weight", {d, inner, n}, 1);
+      matrices(blk + "ffn_up_exps.weight", {d, inner, n}, 1);
+      matrices(blk + "ffn_down_exps.weight", {inner, d, n}, 1.5);
+      if (shared == 0) continue;
+      matrix(blk + "ffn_gate_shexp.weight", d, shared, 1);
+      matrix(blk + "ffn_up_shexp.weight", d, shared, 1);
+      matrix(blk + "ffn_down_shexp.weight", shared, d, 1);
+      continue;
+    }
     if (!fused) matrix(blk + "ffn_gate.weight", d, spec.d_ff, 1);
     matrix(blk + "ffn_up.weight", d, fused ? 2 * uint64_t{spec.d_ff} : spec.d_ff, 1);
     matrix(blk + "ffn_down.weight", spec.d_ff, d, 1);

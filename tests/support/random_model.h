@@ -42,6 +42,11 @@ struct RandomModelSpec {
   uint32_t window = 0;        // rows that a row sees, where its layer has a window
   bool biases = false;  // of every projection, as a llama may have them; a qwen2 has those of QKV
   uint64_t seed = 1;
+  uint32_t n_experts = 0;     // of a layer; 0: the model is dense
+  uint32_t n_used = 0;        // experts that a row goes through
+  uint32_t expert_d_ff = 0;   // inner width of one
+  uint32_t shared_d_ff = 0;   // inner width of the shared ones together
+  uint32_t dense_layers = 0;  // the first ones, which have no experts
 };
 
 // The whole file, ready to be changed by a test before it is written.

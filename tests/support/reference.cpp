@@ -4,6 +4,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "model/tensor_table.h"
+
 namespace blend::test {
 namespace {
 
@@ -61,6 +63,10 @@ ReferenceModel::ReferenceModel(const std::string& path) {
     for (double& e : w) e += static_cast<double>(config_.norm_offset);
     return w;
   };
+  const auto common = [&](TensorRole dense, TensorRole shared, uint32_t layer) {
+    if (has_tensor(dense, config_, layer)) return get(dense, layer);
+    return has_tensor(shared, config_, layer) ? get(shared, layer) : Matrix();
+  };
   embedding_ = get(TensorRole::embedding, 0);
   output_norm_ = norm_of(TensorRole::output_norm, 0);
   output_ = get(TensorRole::output, 0);
@@ -73,9 +79,14 @@ ReferenceModel::ReferenceModel(const std::string& path) {
             get(R::attn_v, l),
             get(R::attn_out, l),
             pre ? norm_of(R::ffn_norm, l) : Matrix(),
-            get(R::ffn_gate, l),
-            get(R::ffn_up, l),
-            get(R::ffn_down, l),
+            common(R::ffn_gate, R::shared_gate, l),
+            common(R::ffn_up, R::shared_up, l),
+            common(R::ffn_down, R::shared_down, l),
+            {},
+            {},
+            {},
+            {},
+            {},
             {},
             {},
             {},
@@ -87,13 +98,20 @@ ReferenceModel::ReferenceModel(const std::string& path) {
             {},
             {},
             {}};
+    for (uint32_t e = 0; config_.has_experts(l) && e < config_.experts.count; ++e) {
+      w.expert_gate.push_back(to_double(source.expert_tensor(R::expert_gate, l, e)));
+      w.expert_up.push_back(to_double(source.expert_tensor(R::expert_up, l, e)));
+      w.expert_down.push_back(to_double(source.expert_tensor(R::expert_down, l, e)));
+    }
+    if (config_.has_experts(l)) w.router = get(R::router, l);
+    if (has_tensor(R::router_choice, config_, l)) w.router_choice = get(R::router_choice, l);
     if (config_.qkv_bias) {
       w.q_bias = get(R::attn_q_bias, l);
       w.k_bias = get(R::attn_k_bias, l);
       w.v_bias = get(R::attn_v_bias, l);
     }
     if (config_.attn_out_bias) w.out_bias = get(R::attn_out_bias, l);
-    if (config_.ffn_bias) {
+    if (has_tensor(R::ffn_gate_bias, config_, l)) {
       w.gate_bias = get(R::ffn_gate_bias, l);
       w.up_bias = get(R::ffn_up_bias, l);
       w.down_bias = get(R::ffn_down_bias, l);
@@ -263,8 +281,23 @@ void ReferenceModel::attend_and_feed(uint32_t layer, size_t pos,
   add(x, project(w.out, w.out_bias, {}, mixed), w.attn_post_norm);
 
   const std::vector<double> normed = norm(x, w.ffn_norm);
-  std::vector<double> gate = project(w.gate, w.gate_bias, {}, normed);
-  const std::vector<double> up = project(w.up, w.up_bias, {}, normed);
+  std::vector<double> fed(x.size(), 0.0);
+  if (!w.gate.empty()) {
+    fed = feed(w.gate, w.gate_bias, w.up, w.up_bias, w.down, w.down_bias, normed);
+  }
+  if (config_.has_experts(layer)) {
+    const std::vector<double> more = feed_experts(w, normed);
+    for (size_t i = 0; i < fed.size(); ++i) fed[i] += more[i];
+  }
+  add(x, fed, w.ffn_post_norm);
+}
+
+std::vector<double> ReferenceModel::feed(const Matrix& w_gate, const Matrix& gate_bias,
+                                         const Matrix& w_up, const Matrix& up_bias,
+                                         const Matrix& w_down, const Matrix& down_bias,
+                                         const std::vector<double>& x) const {
+  std::vector<double> gate = project(w_gate, gate_bias, {}, x);
+  const std::vector<double> up = project(w_up, up_bias, {}, x);
   for (size_t i = 0; i < gate.size(); ++i) {
     const double g = gate[i];
     gate[i] = config_.activation == Activation::silu
@@ -272,7 +305,32 @@ void ReferenceModel::attend_and_feed(uint32_t layer, size_t pos,
                   : 0.5 * g * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
     gate[i] *= up[i];
   }
-  add(x, project(w.down, w.down_bias, {}, gate), w.ffn_post_norm);
+  return project(w_down, down_bias, {}, gate);
+}
+
+std::vector<double> ReferenceModel::feed_experts(const Layer& w,
+                                                 const std::vector<double>& x) const {
+  const Experts& e = config_.experts;
+  std::vector<double> score = log_probabilities(project(w.router, {}, {}, x));
+  for (double& s : score) s = std::exp(s);
+  std::vector<size_t> order(e.count);
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  const auto choice = [&](size_t i) {
+    return score[i] + (w.router_choice.empty() ? 0.0 : w.router_choice[i]);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return choice(a) > choice(b); });
+  order.resize(e.used);
+  double sum = 0;
+  for (const size_t i : order) sum += score[i];
+  std::vector<double> out(x.size(), 0.0);
+  for (const size_t i : order) {
+    const double weight = score[i] * static_cast<double>(e.scale) / (e.normalised ? sum : 1.0);
+    const std::vector<double> y =
+        feed(w.expert_gate[i], {}, w.expert_up[i], {}, w.expert_down[i], {}, x);
+    for (size_t c = 0; c < out.size(); ++c) out[c] += weight * y[c];
+  }
+  return out;
 }
 
 std::vector<double> ReferenceModel::attention(uint32_t layer, size_t pos,

@@ -80,6 +80,9 @@ class ReferenceModel {
     // Empty where the model has none.
     Matrix q_bias, k_bias, v_bias, out_bias, gate_bias, up_bias, down_bias;
     Matrix q_norm, k_norm, attn_post_norm, ffn_post_norm;
+    // gate, up and down are what every row goes through: shared experts where there are experts.
+    Matrix router, router_choice;
+    std::vector<Matrix> expert_gate, expert_up, expert_down;
   };
 
   // x itself where there is no such norm.
@@ -99,6 +102,12 @@ class ReferenceModel {
                                     const std::vector<double>& q,
                                     const std::vector<double>& rotated_k,
                                     const ReferenceTempering& tempering) const;
+  // down (activation(gate x) * up x).
+  std::vector<double> feed(const Matrix& gate, const Matrix& gate_bias, const Matrix& up,
+                           const Matrix& up_bias, const Matrix& down, const Matrix& down_bias,
+                           const std::vector<double>& x) const;
+  // What a layer's experts make of x.
+  std::vector<double> feed_experts(const Layer& w, const std::vector<double>& x) const;
   // x += y, normed by `post` where that is not empty.
   void add(std::vector<double>& x, std::vector<double> y, const Matrix& post) const;
   // Turns the heads of one row by the angle of `pos`.

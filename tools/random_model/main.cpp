@@ -22,6 +22,7 @@ const char* const kUsage =
     "  --format gguf|hf a GGUF file, or a Hugging Face directory (gguf)\n"
     "  --layers N  --d-model N  --heads N  --kv-heads N  --head-dim N  --d-ff N  --vocab N\n"
     "  --context N  --window N  --seed N\n"
+    "  --experts N  --experts-used N  --expert-d-ff N  of families that have experts\n"
     "  --dtype f32|f16|bf16|q8_0|q4_k|iq4_xs|...   of the matrices\n"
     "  --tied 0|1       the output is the embedding\n";
 
@@ -59,9 +60,12 @@ int run(int argc, char** argv) {
   RandomModelSpec spec;
   (void)set_family("llama2", spec);
   const std::map<std::string, uint32_t*> numbers = {
-      {"--layers", &spec.n_layers},     {"--d-model", &spec.d_model},   {"--heads", &spec.n_heads},
-      {"--kv-heads", &spec.n_kv_heads}, {"--head-dim", &spec.head_dim}, {"--d-ff", &spec.d_ff},
-      {"--vocab", &spec.n_vocab},       {"--context", &spec.context},   {"--window", &spec.window},
+      {"--layers", &spec.n_layers},     {"--d-model", &spec.d_model},
+      {"--heads", &spec.n_heads},       {"--kv-heads", &spec.n_kv_heads},
+      {"--head-dim", &spec.head_dim},   {"--d-ff", &spec.d_ff},
+      {"--vocab", &spec.n_vocab},       {"--context", &spec.context},
+      {"--window", &spec.window},       {"--experts", &spec.n_experts},
+      {"--experts-used", &spec.n_used}, {"--expert-d-ff", &spec.expert_d_ff},
   };
   std::string path;
   bool directory = false;
@@ -105,7 +109,8 @@ int run(int argc, char** argv) {
   }
   if (path.empty()) return usage("no path");
   for (const auto& [name, value] : numbers) {
-    if (*value == 0 && name != "--window") return usage(name + " must not be 0");
+    const bool may_be_none = name == "--window" || name.starts_with("--expert");
+    if (*value == 0 && !may_be_none) return usage(name + " must not be 0");
   }
   if (directory) {
     blend::test::write_random_hf(spec, path);

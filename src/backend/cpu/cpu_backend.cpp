@@ -59,17 +59,20 @@ Status CpuBackend::download(const Tensor& src, float* dst) {
 
 Result<std::unique_ptr<Weight>> CpuBackend::load_matrix(std::span<const TensorView* const> parts,
                                                         WeightForm form) {
-  if (form == WeightForm::int8) {
-    BLEND_ASSIGN(std::unique_ptr<Weight> bytes, int8_gemm_.pack(parts));
-    return bytes;
-  }
+  BLEND_ASSIGN(std::unique_ptr<Weight> matrix, make_matrix(parts, form));
+  return matrix;
+}
+
+Result<std::unique_ptr<CpuMatrix>> CpuBackend::make_matrix(std::span<const TensorView* const> parts,
+                                                           WeightForm form) {
+  if (form == WeightForm::int8) return int8_gemm_.pack(parts);
   if (form != WeightForm::mapped) {
-    BLEND_ASSIGN(std::unique_ptr<Weight> packed, gemm_.pack(parts));
+    BLEND_ASSIGN(std::unique_ptr<CpuMatrix> packed, gemm_.pack(parts));
     return packed;
   }
   BLEND_ASSIGN(StackedParts stacked, StackedParts::of(parts));
   for (const TensorView* part : parts) BLEND_RETURN_IF_ERROR(check_finite(pool_, *part));
-  return std::unique_ptr<Weight>(new MappedMatrix(std::move(stacked)));
+  return std::unique_ptr<CpuMatrix>(new MappedMatrix(std::move(stacked)));
 }
 
 Result<std::unique_ptr<Weight>> CpuBackend::load_table(const TensorView& table, bool known_finite) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "backend/cpu/expert_ops.h"
 #include "backend/cpu/fusion_ops.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/host_ops.h"
@@ -33,6 +34,7 @@ class CpuBackend final : public Backend {
   DeviceMemory* device_memory() override { return nullptr; }
   PackedQkv* packed_qkv() override { return nullptr; }
   RecordOps* record_ops() override { return nullptr; }
+  ExpertOps* experts() override { return &experts_; }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;
   Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) override {
@@ -72,6 +74,9 @@ class CpuBackend final : public Backend {
                         std::span<const RowOver> rows) override;
 
  private:
+  Result<std::unique_ptr<CpuMatrix>> make_matrix(std::span<const TensorView* const> parts,
+                                                 WeightForm form);
+
   ThreadPool& pool_;
   const DType cache_dtype_;
   const std::string name_ = "cpu (" + kernels::isa_text() + ")";
@@ -81,6 +86,8 @@ class CpuBackend final : public Backend {
   Int8Gemm int8_gemm_;
   CpuFusionOps fusion_{pool_, scratch_};
   CpuHostOps host_{pool_, scratch_};
+  CpuExpertOps experts_{pool_, gemm_, int8_gemm_,
+                        [this](auto parts, WeightForm form) { return make_matrix(parts, form); }};
 };
 
 }  // namespace blend::cpu

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "backend/cpu/first_error.h"
+#include "backend/cpu/gemm_parts.h"
 #include "backend/cpu/grain.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/sizes.h"
@@ -15,17 +15,8 @@
 namespace blend::cpu {
 namespace {
 
-using kernels::GemmTile;
-using kernels::kGemmDepth;
-
 // Rows of W that are packed into a panel together.
 constexpr int64_t kAtOnce = 4;
-
-TileUnits tile_units() {
-  const kernels::GemmShape shape = kernels::gemm_shape();
-  return units_in_cache(static_cast<int64_t>(shape.rows), static_cast<int64_t>(shape.columns),
-                        kGemmDepth * sizeof(float), sizeof(float));
-}
 
 // The type of panels of these parts: their own type, where all have the same.
 DType panel_dtype(const StackedParts& stacked) {
@@ -38,17 +29,9 @@ DType panel_dtype(const StackedParts& stacked) {
 
 }  // namespace
 
-// Some rows of a product.
-struct Gemm::Rows {
-  const float* x;  // [m, in]
-  int64_t m;
-  float* y;  // [m, out]
-  bool accumulate;
-};
-
 Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* const> parts) {
   BLEND_ASSIGN(const StackedParts stacked, StackedParts::of(parts));
-  const int64_t n = stacked.rows(), k = stacked.cols(), columns = tile_units().columns;
+  const int64_t n = stacked.rows(), k = stacked.cols(), columns = gemm_units().columns;
   const DType dtype = panel_dtype(stacked);
   const int64_t n_panels = ceil_div(n, columns);
   BLEND_ASSIGN(AlignedBuffer panels,
@@ -92,141 +75,43 @@ Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* con
 
 Status Gemm::run(const PackedMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
   if (m == 0) return Status::ok();
-  const Rows all{x, m, y, accumulate};
-  if (m <= static_cast<int64_t>(kernels::kRowsAsTheyAre)) return run_as_they_are(w, all);
+  const GemmRows all{x, m, y, accumulate};
+  if (m <= few_rows_most(w)) return run_as_they_are(w, all);
   return run_blocks(w, all);
 }
 
 Status Gemm::run(const DecodedMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
   if (m == 0) return Status::ok();
-  const Rows all{x, m, y, accumulate};
-  if (m <= static_cast<int64_t>(kernels::kFewRowsMost)) return run_few(w, all);
+  const GemmRows all{x, m, y, accumulate};
+  if (m <= few_rows_most(w)) return run_few(w, all);
   return run_blocks(w, all);
 }
 
 // Every weight is read from memory once and used a few times: threads share out pieces of W.
-Status Gemm::run_as_they_are(const PackedMatrix& w, const Rows& rows) {
-  const int64_t k = w.in(), n = w.out(), columns = w.columns();
-  const int64_t n_panels = ceil_div(n, columns);
-  const int64_t grain = panels_per_piece(n_panels, columns * k, rows.m, pool_.n_threads());
+Status Gemm::run_as_they_are(const PackedMatrix& w, const GemmRows& rows) {
+  const int64_t n = w.out(), columns = w.columns(), n_panels = ceil_div(n, columns);
+  const int64_t grain = panels_per_piece(n_panels, columns * w.in(), rows.m, pool_.n_threads());
   pool_.parallel_for(static_cast<size_t>(n_panels), static_cast<size_t>(grain),
                      [&](size_t begin, size_t end, uint32_t) {
                        const int64_t first = static_cast<int64_t>(begin) * columns;
                        const int64_t last = std::min(n, static_cast<int64_t>(end) * columns);
-                       GemmTile tile;
-                       tile.m = static_cast<size_t>(rows.m);
-                       tile.n = static_cast<size_t>(last - first);
-                       tile.k = static_cast<size_t>(k);
-                       tile.x = rows.x;
-                       tile.as_it_is = true;
-                       tile.w = w.panels(first);
-                       tile.dtype = w.dtype();
-                       tile.y = rows.y + first;
-                       tile.y_stride = static_cast<size_t>(n);
-                       tile.accumulate = rows.accumulate;
-                       kernels::gemm_tile(tile);
+                       multiply_columns(w, rows, first, last, n);
                      });
   return Status::ok();
 }
 
-// A product whose rows are in blocks, its tiles, and each thread's scratch.
-struct Gemm::Blocks {
-  const Rows& rows;
-  const TilePlan& plan;
-  const float* x;  // the blocks
-  std::byte* scratch;
-  size_t sums, per_thread;  // bytes of a tile's sums, and of all that a thread has
-
-  // Tile `t` on a thread, except for W.
-  GemmTile tile(const Tile& t, int64_t k, int64_t out, uint32_t thread) const {
-    GemmTile tile;
-    tile.m = static_cast<size_t>(t.rows);
-    tile.n = static_cast<size_t>(t.columns);
-    tile.k = static_cast<size_t>(k);
-    tile.x = x + t.row * k;
-    tile.y = rows.y + t.row * out + t.column;
-    tile.y_stride = static_cast<size_t>(out);
-    tile.accumulate = rows.accumulate;
-    if (sums != 0) tile.sums = reinterpret_cast<float*>(scratch + per_thread * thread);
-    return tile;
-  }
-  std::byte* scratch_of(uint32_t thread) const { return scratch + per_thread * thread + sums; }
-};
-
-namespace {
-
-TilePlan plan_of(const PackedMatrix& w, int64_t m, const TileUnits& units, uint32_t n_threads) {
-  return plan_tiles(m, w.out(), w.in(), n_threads, units);
-}
-// A decoded slice stays in the second-level cache while the blocks of rows pass by, and is used up
-// before the next is decoded. (Two Zen 5 cores with AVX-512 and 1 MiB each: k, n = 576, 1536 at 512
-// rows 390 GFLOP/s with slices of 1 MiB, 455 with a quarter.)
-TilePlan plan_of(const DecodedMatrix& w, int64_t m, TileUnits units, uint32_t n_threads) {
-  constexpr int64_t kElements = 64 << 10;
-  const int64_t most = std::min(units.most_columns, kElements / w.in()) / units.columns;
-  // The most panels, up to this number, with which no thread gets a slice more than others: nine
-  // slices of two panels take two threads as long as ten.
-  const int64_t panels = ceil_div(w.out(), units.columns);
-  const auto longest = [&](int64_t each) {
-    return ceil_div(ceil_div(panels, each), static_cast<int64_t>(n_threads)) * each;
-  };
-  int64_t each = std::max<int64_t>(1, most);
-  for (int64_t fewer = each - 1; fewer > 0; --fewer) {
-    if (longest(fewer) < longest(each)) each = fewer;
-  }
-  units.most_columns = each * units.columns;
-  TilePlan plan = plan_tiles(m, w.out(), w.in(), n_threads, units);
-  plan.in_turn = 1;
-  return plan;
-}
-
-// Bytes of a tile's sums between the parts of k.
-size_t sums_bytes(int64_t k, const TilePlan& plan) {
-  if (k <= static_cast<int64_t>(kGemmDepth)) return 0;
-  return lines(static_cast<size_t>(plan.rows * plan.columns) * sizeof(float));
-}
-
-// A thread's scratch after those sums: a panel's part as f32;
-size_t scratch_bytes(const PackedMatrix& w, const TilePlan& /*plan*/) {
-  return lines(kGemmDepth * static_cast<size_t>(w.columns()) * sizeof(float));
-}
-// or which slice it decoded last, rows on their way into a panel, and the slice.
-struct Slice {
-  int64_t column = -1;
-};
-// Number of rows of W packed into a panel together: all where they are not too long, so that its
-// lines are written whole. They are decoded row by row, as memory prefetches along a row only. (The
-// same two cores at 77 rows, 4, 16 and 32 rows together: k, n = 576, 1536 320, 357 and 364 GFLOP/s,
-// 8192, 2048 324, 366 and 374; all rows in parts of 1024 columns 347 and 312.)
-int64_t decoded_together(int64_t k, int64_t panel_columns) {
-  constexpr int64_t kElements = 128 << 10;
-  int64_t rows = panel_columns;
-  while (rows > 4 && rows * k > kElements) rows /= 2;
-  return rows;
-}
-size_t decoded_bytes(int64_t k) {
-  const int64_t rows = decoded_together(k, tile_units().columns);
-  return lines(static_cast<size_t>(rows * k) * sizeof(float));
-}
-size_t scratch_bytes(const DecodedMatrix& w, const TilePlan& plan) {
-  return lines(sizeof(Slice)) + decoded_bytes(w.in()) +
-         lines(static_cast<size_t>(plan.columns * w.in()) * sizeof(float));
-}
-
-}  // namespace
-
 template <class Matrix>
-Status Gemm::run_blocks(const Matrix& w, const Rows& all) {
+Status Gemm::run_blocks(const Matrix& w, const GemmRows& all) {
   constexpr int64_t kMostBytes = 16 << 20;  // of x in blocks
-  const TileUnits units = tile_units();
+  const TileUnits units = gemm_units();
   const int64_t k = w.in(), row_bytes = k * static_cast<int64_t>(sizeof(float));
   const int64_t at_once = even_part(all.m, kMostBytes / row_bytes, units.rows);
   for (int64_t row = 0; row < all.m; row += at_once) {
-    const Rows rows{all.x + row * k, std::min(at_once, all.m - row), all.y + row * w.out(),
-                    all.accumulate};
-    const TilePlan plan = plan_of(w, rows.m, units, pool_.n_threads());
+    const GemmRows rows{all.x + row * k, std::min(at_once, all.m - row), all.y + row * w.out(),
+                        all.accumulate};
+    const TilePlan plan = gemm_plan(w, rows.m, units, pool_.n_threads());
     const size_t x_bytes = lines(static_cast<size_t>(align(rows.m, units.rows) * row_bytes));
-    const size_t sums = sums_bytes(k, plan), per_thread = sums + scratch_bytes(w, plan);
+    const size_t sums = gemm_sums_bytes(k, plan), per_thread = sums + gemm_scratch_bytes(w, plan);
     BLEND_ASSIGN(auto lease, scratch_.take(x_bytes + per_thread * pool_.n_threads()));
     auto* const x = reinterpret_cast<float*>(lease.data());
     pack_x(rows, k, x);
@@ -235,72 +120,41 @@ Status Gemm::run_blocks(const Matrix& w, const Rows& all) {
   return Status::ok();
 }
 
-void Gemm::pack_x(const Rows& rows, int64_t k, float* blocks) {
-  const auto unit = kernels::gemm_shape().rows;
-  const auto m = static_cast<size_t>(rows.m), cols = static_cast<size_t>(k);
-  const size_t n_blocks = (m + unit - 1) / unit;
-  pool_.parallel_for(n_blocks, even_grain(n_blocks, row_grain(unit * cols), pool_.n_threads()),
+void Gemm::pack_x(const GemmRows& rows, int64_t k, float* blocks) {
+  const size_t n = n_blocks(rows), elements = kernels::gemm_shape().rows * static_cast<size_t>(k);
+  pool_.parallel_for(n, even_grain(n, row_grain(elements), pool_.n_threads()),
                      [&](size_t begin, size_t end, uint32_t) {
-                       for (size_t b = begin; b < end; ++b) {
-                         kernels::interleave_rows(rows.x + b * unit * cols,
-                                                  std::min(unit, m - b * unit), cols, unit, unit,
-                                                  blocks + b * unit * cols);
+                       for (size_t b = begin; b < end; ++b) pack_block(rows, k, b, blocks);
+                     });
+}
+
+namespace {
+
+size_t tiles_at_once(const PackedMatrix& /*w*/, const TilePlan& /*plan*/, uint32_t /*n_threads*/) {
+  return 1;
+}
+// A slice is decoded once where there are enough of them for every thread.
+size_t tiles_at_once(const DecodedMatrix& /*w*/, const TilePlan& plan, uint32_t n_threads) {
+  const bool enough = static_cast<size_t>(plan.column_tiles) >= 2 * n_threads;
+  return enough ? static_cast<size_t>(plan.row_tiles) : 1;
+}
+
+}  // namespace
+
+template <class Matrix>
+void Gemm::multiply(const Matrix& w, const GemmBlocks& blocks) {
+  const TilePlan& plan = blocks.plan;
+  begin_tiles(w, blocks, pool_.n_threads());
+  pool_.parallel_for(plan.n_tiles(), tiles_at_once(w, plan, pool_.n_threads()),
+                     [&](size_t begin, size_t end, uint32_t thread) {
+                       for (size_t i = begin; i < end; ++i) {
+                         multiply_tile(w, blocks, i, plan.next_column(i), thread);
                        }
                      });
 }
 
-void Gemm::multiply(const PackedMatrix& w, const Blocks& blocks) {
-  pool_.parallel_for(blocks.plan.n_tiles(), 1, [&](size_t begin, size_t end, uint32_t thread) {
-    for (size_t i = begin; i < end; ++i) {
-      const Tile t = blocks.plan.tile(i);
-      GemmTile tile = blocks.tile(t, w.in(), w.out(), thread);
-      tile.w = w.panels(t.column);
-      if (const auto next = blocks.plan.next_column(i)) tile.next_w = w.panels(*next);
-      tile.dtype = w.dtype();
-      tile.scratch = reinterpret_cast<float*>(blocks.scratch_of(thread));
-      kernels::gemm_tile(tile);
-    }
-  });
-}
-
-void Gemm::multiply(const DecodedMatrix& w, const Blocks& blocks) {
-  const TilePlan& plan = blocks.plan;
-  const uint32_t n_threads = pool_.n_threads();
-  const auto k = static_cast<size_t>(w.in());
-  const size_t columns = kernels::gemm_shape().columns;
-  const int64_t together = decoded_together(w.in(), static_cast<int64_t>(columns));
-  for (uint32_t i = 0; i < n_threads; ++i) new (blocks.scratch_of(i)) Slice;
-  const auto decode = [&](const Tile& t, float* rows, float* panels) {
-    const int64_t last = align(t.columns, static_cast<int64_t>(columns));
-    for (int64_t j = 0; j < last; j += together) {
-      const int64_t there = std::clamp<int64_t>(t.columns - j, 0, together);
-      w.decode(t.column + j, there, rows);
-      const auto at = static_cast<size_t>(j);
-      kernels::interleave_rows(rows, static_cast<size_t>(there), k, static_cast<size_t>(together),
-                               columns, panels + at / columns * columns * k + at % columns);
-    }
-  };
-  // A slice is decoded once where there are enough of them for every thread.
-  const bool enough = static_cast<size_t>(plan.column_tiles) >= 2 * n_threads;
-  const size_t grain = enough ? static_cast<size_t>(plan.row_tiles) : 1;
-  pool_.parallel_for(plan.n_tiles(), grain, [&](size_t begin, size_t end, uint32_t thread) {
-    std::byte* const scratch = blocks.scratch_of(thread);
-    Slice& slice = *std::launder(reinterpret_cast<Slice*>(scratch));
-    auto* const rows = reinterpret_cast<float*>(scratch + lines(sizeof(Slice)));
-    float* const panels = rows + decoded_bytes(w.in()) / sizeof(float);
-    for (size_t i = begin; i < end; ++i) {
-      const Tile t = plan.tile(i);
-      if (slice.column != t.column) decode(t, rows, panels);
-      slice.column = t.column;
-      GemmTile tile = blocks.tile(t, w.in(), w.out(), thread);
-      tile.w = panels;
-      kernels::gemm_tile(tile);
-    }
-  });
-}
-
 // Weights are decoded in registers, for all rows at once.
-Status Gemm::run_few(const DecodedMatrix& w, const Rows& rows) {
+Status Gemm::run_few(const DecodedMatrix& w, const GemmRows& rows) {
   if (rows.m == 1) {
     run_pieces(w, rows);
     return Status::ok();
@@ -317,28 +171,14 @@ Status Gemm::run_few(const DecodedMatrix& w, const Rows& rows) {
   return Status::ok();
 }
 
-void Gemm::run_pieces(const DecodedMatrix& w, const Rows& rows) {
-  kernels::FewRows shape;
-  shape.m = static_cast<size_t>(rows.m);
-  shape.k = static_cast<size_t>(w.in());
-  shape.y_stride = static_cast<size_t>(w.out());
-  shape.accumulate = rows.accumulate;
-  shape.x = rows.x;
-  // Prefetches past a piece's end usually load another thread's data, so pieces are long;
-  // there are at least four a thread.
-  constexpr size_t kStep = kernels::kFewRowsStep, kElements = 512 << 10;
-  const size_t fit = std::min(kElements / shape.k, shape.y_stride / (4 * pool_.n_threads()));
-  const size_t grain = std::max(kStep, fit / kStep * kStep);
-  pool_.parallel_for(shape.y_stride, grain, [&](size_t begin, size_t end, uint32_t) {
-    while (begin < end) {
-      kernels::FewRows piece = shape;
-      const auto there = static_cast<size_t>(w.kept_rows(static_cast<int64_t>(begin), piece));
-      piece.n = std::min({there, end - begin, grain});  // one thread gets all pieces as one
-      piece.y = rows.y + begin;
-      kernels::few_rows(piece);
-      begin += piece.n;
-    }
-  });
+void Gemm::run_pieces(const DecodedMatrix& w, const GemmRows& rows) {
+  const int64_t grain = few_rows_piece(w, w.out(), pool_.n_threads());
+  pool_.parallel_for(static_cast<size_t>(w.out()), static_cast<size_t>(grain),
+                     [&](size_t begin, size_t end, uint32_t) {
+                       // One thread gets all pieces as one.
+                       multiply_columns(w, rows, static_cast<int64_t>(begin),
+                                        static_cast<int64_t>(end), grain);
+                     });
 }
 
 }  // namespace blend::cpu

@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 
+#include "backend/cpu/gemm_parts.h"
 #include "backend/cpu/matrix.h"
 #include "backend/cpu/scratch.h"
 #include "backend/cpu/tiles.h"
@@ -22,6 +23,14 @@ namespace blend::cpu {
 // and its row of W: with packed weights it has the same bits for any number of rows and threads.
 class Gemm {
  public:
+  // One of several products.
+  struct Product {
+    const CpuMatrix* w;
+    const float* x;  // [m, in]
+    int64_t m;       // at least 1
+    float* y;        // [m, out]
+  };
+
   Gemm(ThreadPool& pool, ScratchPool& scratch) : pool_(pool), scratch_(scratch) {}
 
   // Stacks the parts along their rows. NUMERIC names the tensor and position of a NaN or infinity.
@@ -29,19 +38,25 @@ class Gemm {
   // y = x W^T, or y += x W^T; x: [m, in], y: [m, out].
   Status run(const PackedMatrix& w, const float* x, int64_t m, float* y, bool accumulate);
   Status run(const DecodedMatrix& w, const float* x, int64_t m, float* y, bool accumulate);
+  // y = x W^T of several matrices of one shape and kind, which is not int8; threads share all of
+  // it. The bits of run().
+  Status run_each(std::span<const Product> products);
 
  private:
-  struct Rows;
-  struct Blocks;
+  struct Part;
 
-  Status run_as_they_are(const PackedMatrix& w, const Rows& rows);
-  Status run_few(const DecodedMatrix& w, const Rows& rows);
-  void run_pieces(const DecodedMatrix& w, const Rows& rows);
+  Status run_as_they_are(const PackedMatrix& w, const GemmRows& rows);
+  Status run_few(const DecodedMatrix& w, const GemmRows& rows);
+  void run_pieces(const DecodedMatrix& w, const GemmRows& rows);
   template <class Matrix>
-  Status run_blocks(const Matrix& w, const Rows& all);
-  void pack_x(const Rows& rows, int64_t k, float* blocks);
-  void multiply(const PackedMatrix& w, const Blocks& blocks);
-  void multiply(const DecodedMatrix& w, const Blocks& blocks);
+  Status run_blocks(const Matrix& w, const GemmRows& all);
+  void pack_x(const GemmRows& rows, int64_t k, float* blocks);
+  template <class Matrix>
+  void multiply(const Matrix& w, const GemmBlocks& blocks);
+  template <class Matrix>
+  Status run_each_few(std::span<const Product> products);
+  template <class Matrix>
+  Status run_each_many(std::span<const Product> products);
 
   ThreadPool& pool_;
   ScratchPool& scratch_;

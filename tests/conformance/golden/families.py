@@ -85,7 +85,29 @@ def config_of(g, family):
         max_position_embeddings=g("context_length"), rope_parameters=rope_parameters(g),
         tie_word_embeddings="output.weight" not in g.tensors, attn_implementation="eager")
     biased = "blk.0.ffn_gate.bias" in g.tensors
+    used = dict(num_experts_per_tok=g("expert_used_count"))
     match g.architecture:
+        case "qwen3moe":
+            return t.Qwen3MoeConfig(**common, **used, num_experts=g("expert_count"), norm_topk_prob=True,
+                                    moe_intermediate_size=g("expert_feed_forward_length"))
+        case "olmoe":
+            return t.OlmoeConfig(**common, **used, pad_token_id=0, num_experts=g("expert_count"))
+        case "llama" if g("expert_count"):
+            return t.MixtralConfig(**common, **used, num_local_experts=g("expert_count"))
+        case "granitemoe":
+            scales = dict(embedding_multiplier=g("embedding_scale"), residual_multiplier=g("residual_scale"),
+                          attention_multiplier=g("attention.scale"), logits_scaling=g("logit_scale"),
+                          num_local_experts=g("expert_count"))
+            shared = g("expert_shared_feed_forward_length")
+            if shared:
+                return t.GraniteMoeSharedConfig(**common, **used, **scales, shared_intermediate_size=shared)
+            return t.GraniteMoeConfig(**common, **used, **scales)
+        case "ernie4_5-moe":
+            width = g("expert_feed_forward_length")
+            return t.Ernie4_5_MoeConfig(**common, moe_num_experts=g("expert_count"), moe_k=g("expert_used_count"),
+                                        moe_intermediate_size=width,
+                                        moe_num_shared_experts=g("expert_shared_feed_forward_length") // width,
+                                        moe_layer_start_index=g("leading_dense_block_count"))
         case "llama" if window:
             return t.MistralConfig(**common, sliding_window=window)
         case "llama":
@@ -150,6 +172,8 @@ NAMES = {
     "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
     "ffn_norm": "post_attention_layernorm",
 }
+# Architectures whose Q and K a converter turns.
+HALVED = ("llama", "smollm3", "granite", "mistral3", "granitemoe")
 PHI3_NAMES = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
 HUNYUAN_NAMES = {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"}
 # Where results are normalised and nothing else is, and where the norm after attention is the next one's.
@@ -159,6 +183,36 @@ GEMMA_NAMES = {"post_attention_norm": "post_attention_layernorm",
                "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
 
 
+def experts_of(g):
+    """Their tensors under the names of the modules, taken out of g."""
+    import numpy as np
+    import torch
+    granite = g.architecture == "granitemoe"
+    block = "block_sparse_moe" if granite else "mlp"
+    state = {}
+    for layer in range(g("block_count")):
+        take = lambda name: g.tensors.pop(f"blk.{layer}.{name}", None)
+        at = f"model.layers.{layer}."
+        if (router := take("ffn_gate_inp.weight")) is None:
+            continue
+        state[at + block + (".router.weight" if granite else ".gate.weight")] = router
+        both = [take("ffn_gate_exps.weight"), take("ffn_up_exps.weight")]
+        state[at + block + ".experts.gate_up_proj"] = np.concatenate(both, axis=1)
+        state[at + block + ".experts.down_proj"] = take("ffn_down_exps.weight")
+        if (bias := take("exp_probs_b.bias")) is not None:
+            state[at + "mlp.gate.moe_statics.e_score_correction_bias"] = bias.reshape(1, -1)
+        if (gate := take("ffn_gate_shexp.weight")) is None:
+            continue
+        up, down = take("ffn_up_shexp.weight"), take("ffn_down_shexp.weight")
+        if granite:
+            state[at + "shared_mlp.input_linear.weight"] = np.concatenate([gate, up])
+            state[at + "shared_mlp.output_linear.weight"] = down
+        else:
+            for name, w in ("gate", gate), ("up", up), ("down", down):
+                state[at + f"mlp.shared_experts.{name}_proj.weight"] = w
+    return {name: torch.tensor(w) for name, w in state.items()}
+
+
 def state_of(g, family):
     import numpy as np
     import torch
@@ -166,7 +220,7 @@ def state_of(g, family):
     own = {"phi3": PHI3_NAMES, "hunyuan-dense": HUNYUAN_NAMES, "exaone4": POST_NAMES, "olmo2": POST_NAMES,
            "seed_oss": POST_NAMES}
     names = NAMES | (GEMMA_NAMES if gemma else own.get(g.architecture, {}))
-    state = {}
+    state = experts_of(g)
     if family == "granite4":
         names |= GRANITE4_NAMES
         for layer in range(g("block_count")):
@@ -186,7 +240,7 @@ def state_of(g, family):
             to = "lm_head.weight"
         else:
             _, layer, role = stem.split(".")
-            if g.architecture in ("llama", "smollm3", "granite", "mistral3") and role in ("attn_q", "attn_k"):
+            if g.architecture in HALVED and role in ("attn_q", "attn_k"):
                 heads = g("attention.head_count" + ("_kv" if role == "attn_k" else ""))
                 w = halves(w, heads)
             to = f"model.layers.{layer}.{names[role]}.{kind}"
@@ -194,11 +248,16 @@ def state_of(g, family):
     return state
 
 
+def computes_as(g):
+    """What transformers is told: plain products, which are there in float64."""
+    return {"attn_implementation": "eager"} | ({"experts_implementation": "eager"} if g("expert_count") else {})
+
+
 def transformers_model(g, family):
     import torch
     import transformers
     config = config_of(g, family)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model = transformers.AutoModelForCausalLM.from_config(config, **computes_as(g))
     state = state_of(g, family)
     if config.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
@@ -253,13 +312,13 @@ def llama_cpp_logits(path, g, prompt):
     return np.array(model.scores[len(prompt) - 1], dtype=np.float64)
 
 
-def check_directory(tool, family, folder, prompt, logits):
+def check_directory(tool, family, folder, prompt, logits, how):
     """The same model as a Hugging Face directory: transformers reads it by itself and gets the same."""
     import torch
     import transformers
     path = os.path.join(folder, "hf")
     subprocess.run([tool, "--family", family, "--format", "hf", path], check=True)
-    model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, attn_implementation="eager").eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, **how).eval()
     with torch.no_grad():
         now = model(torch.tensor([prompt])).logits[0, -1]
     worst = (now - torch.tensor(logits)).abs().max().item()
@@ -282,7 +341,7 @@ def numbers_of(tool, family):
                 if found is not None:
                     break
             prompt, logits, greedy = found
-            check_directory(tool, family, folder, prompt, logits)
+            check_directory(tool, family, folder, prompt, logits, computes_as(g))
         other = llama_cpp_logits(path, g, prompt)
         both = len(other) and len(logits)
         difference = np.abs(other - np.array(logits)).max() if both else np.nan

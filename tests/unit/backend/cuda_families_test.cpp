@@ -124,7 +124,32 @@ TEST_P(CudaFamilies, QIsOfTheRowsThatAreAskedFor) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, CudaFamilies, testing::ValuesIn(test::random_families()),
+std::vector<test::RandomFamily> families(bool with_experts) {
+  std::vector<test::RandomFamily> out;
+  for (const test::RandomFamily& f : test::random_families()) {
+    if ((f.spec.n_experts != 0) == with_experts) out.push_back(f);
+  }
+  return out;
+}
+
+// The device has no operation for them, and a model must not run without its experts.
+TEST(CudaExperts, AreRefused) {
+  simt::set_machine({});
+  const test::TempDir dir;
+  for (const test::RandomFamily& family : families(true)) {
+    const std::string path = test::write_random_model(family.spec, dir.file("model.gguf"));
+    auto runtime =
+        Runtime::create(2, {}, [](ThreadPool& pool) { return CudaBackend::create(0, pool); });
+    ASSERT_TRUE(runtime.is_ok());
+    const auto model = Model::load(*runtime, path, {}, {});
+    ASSERT_FALSE(model.is_ok()) << family.name;
+    EXPECT_EQ(model.status().code(), BLEND_E_UNSUPPORTED);
+    EXPECT_NE(model.status().message().find("mixtures of experts"), std::string::npos)
+        << model.status().message();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Random, CudaFamilies, testing::ValuesIn(families(false)),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace

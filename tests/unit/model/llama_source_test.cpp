@@ -603,7 +603,10 @@ TEST(LlamaSource, RefusesWhatItDoesNotCompute) {
   const GgufWriter base = random_model(small());
   const auto with = [&] { return GgufWriter(base); };
   expect_error(with().string("general.architecture", "mamba"), BLEND_E_UNSUPPORTED, "mamba");
-  expect_error(with().u32("llama.expert_count", 8), BLEND_E_UNSUPPORTED, "llama.expert_count");
+  RandomModelSpec qwen2 = small();
+  qwen2.architecture = "qwen2";
+  expect_error(random_model(qwen2).u32("qwen2.expert_count", 8), BLEND_E_UNSUPPORTED,
+               "qwen2.expert_count");
   EXPECT_TRUE(open_bytes(with().u32("llama.expert_count", 0).bytes()).is_ok());
   expect_error(with().string("tokenizer.ggml.model", "bert"), BLEND_E_UNSUPPORTED, "bert");
   expect_error(with().u32("llama.attention.value_length", 8), BLEND_E_UNSUPPORTED, "value_length");

@@ -1,0 +1,187 @@
+#include "backend/cpu/expert_ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/grain.h"
+#include "backend/cpu/routing.h"
+#include "backend/cpu/sizes.h"
+#include "backend/cpu/weights.h"
+#include "cpu/swiglu.h"
+
+namespace blend::cpu {
+namespace {
+
+// Sorted rows at a time, unless one expert has more.
+constexpr uint32_t kMostPlaces = 1024;
+
+uint32_t n_places(const Experts& experts, uint32_t n_rows) {
+  const uint64_t all = uint64_t{n_rows} * experts.used;
+  return static_cast<uint32_t>(std::min<uint64_t>(all, std::max(kMostPlaces, n_rows)));
+}
+
+}  // namespace
+
+// The parts of the caller's scratch, for some number of rows.
+struct CpuExpertOps::Scratch {
+  uint32_t* chosen;         // [rows, used]
+  float* weights;           // [rows, used]
+  SortedRows sorted;        //
+  Gemm::Product* products;  // [count]
+  float* x;                 // [places, d_model]
+  float* gate_up;           // [places, 2 * d_ff]
+  float* act;               // [places, d_ff]
+  float* out;               // [places, d_model]
+  uint32_t places;
+  size_t bytes;
+
+  // data: null to learn how many bytes there are.
+  Scratch(const ModelConfig& config, uint32_t n_rows, std::byte* data) {
+    const Experts& e = config.experts;
+    bytes = 0;
+    const auto take = [&](auto*& to, size_t n) {
+      std::byte* const at = data == nullptr ? nullptr : data + bytes;
+      to = reinterpret_cast<std::remove_reference_t<decltype(to)>>(at);
+      bytes += lines(n * sizeof(*to));
+    };
+    places = n_places(e, n_rows);
+    const size_t choices = size_t{n_rows} * e.used, n = places;
+    take(chosen, choices);
+    take(weights, choices);
+    take(sorted.first, size_t{e.count} + 1);
+    take(sorted.row, choices);
+    take(sorted.place, choices);
+    take(products, e.count);
+    take(x, n * config.d_model);
+    take(gate_up, n * 2 * e.d_ff);
+    take(act, n * e.d_ff);
+    take(out, n * config.d_model);
+  }
+};
+
+size_t CpuExperts::bytes() const {
+  size_t sum = 0;
+  for (const auto& m : matrices_) sum += m->bytes();
+  return sum;
+}
+
+Result<std::unique_ptr<Weight>> CpuExpertOps::load(
+    std::span<const std::vector<const TensorView*>> parts, WeightForm form) {
+  std::vector<std::unique_ptr<CpuMatrix>> matrices;
+  for (const std::vector<const TensorView*>& of_expert : parts) {
+    BLEND_ASSIGN(std::unique_ptr<CpuMatrix> matrix, load_matrix_(of_expert, form));
+    matrices.push_back(std::move(matrix));
+  }
+  return std::unique_ptr<Weight>(new CpuExperts(std::move(matrices)));
+}
+
+size_t CpuExpertOps::scratch_bytes(const ModelConfig& config, uint32_t max_rows) const {
+  return Scratch(config, max_rows, nullptr).bytes;
+}
+
+Status CpuExpertOps::run(const ExpertLayer& layer, const ModelConfig& config, Tensor x,
+                         Tensor scores, Tensor y, DeviceBuffer& scratch) {
+  const Experts& experts = config.experts;
+  if (scores.cols != experts.count || x.rows != y.rows || x.rows != scores.rows) {
+    return make_error(BLEND_E_INTERNAL, "experts: %lld rows with scores [%lld, %lld]",
+                      static_cast<long long>(x.rows), static_cast<long long>(scores.rows),
+                      static_cast<long long>(scores.cols));
+  }
+  const auto n_rows = static_cast<uint32_t>(x.rows);
+  const Scratch s(config, n_rows, static_cast<std::byte*>(scratch.data()));
+  choose(layer, experts, scores, s);
+  sort_by_expert(s.chosen, n_rows, experts.used, experts.count, s.sorted);
+  std::memset(y.data, 0, static_cast<size_t>(y.rows * y.cols) * sizeof(float));
+  for (uint32_t begin = 0; begin < experts.count;) {
+    const uint32_t first = s.sorted.first[begin];
+    uint32_t end = begin + 1;
+    while (end < experts.count && s.sorted.first[end + 1] - first <= s.places) ++end;
+    if (s.sorted.first[end] != first) {
+      BLEND_RETURN_IF_ERROR(run_some(layer, config, begin, end, x, y, s));
+    }
+    begin = end;
+  }
+  return Status::ok();
+}
+
+void CpuExpertOps::choose(const ExpertLayer& layer, const Experts& experts, Tensor scores,
+                          const Scratch& s) {
+  const float* const bias = layer.choice_bias == nullptr
+                                ? nullptr
+                                : static_cast<const CpuVector&>(*layer.choice_bias).data();
+  auto* const all = static_cast<float*>(scores.data);
+  // An exponential costs as much as some elements of a copy.
+  pool_.parallel_for(static_cast<size_t>(scores.rows), row_grain(size_t{16} * experts.count),
+                     [&](size_t begin, size_t end, uint32_t) {
+                       for (size_t i = begin; i < end; ++i) {
+                         choose_experts(experts, all + i * experts.count, bias,
+                                        s.chosen + i * experts.used, s.weights + i * experts.used);
+                       }
+                     });
+}
+
+Status CpuExpertOps::run_some(const ExpertLayer& layer, const ModelConfig& config, uint32_t begin,
+                              uint32_t end, Tensor x, Tensor y, const Scratch& s) {
+  const uint32_t used = config.experts.used;
+  const size_t d = config.d_model, d_ff = config.experts.d_ff;
+  const uint32_t first = s.sorted.first[begin], n = s.sorted.first[end] - first;
+  const auto* const from = static_cast<const float*>(x.data);
+  pool_.parallel_for(n, row_grain(d), [&](size_t i, size_t last, uint32_t) {
+    for (; i < last; ++i) {
+      std::memcpy(s.x + i * d, from + s.sorted.row[first + i] * d, d * sizeof(float));
+    }
+  });
+  const auto multiply_all = [&](const Weight* weight, const float* in, size_t in_cols, float* out,
+                                size_t out_cols) {
+    const auto& matrices = static_cast<const CpuExperts&>(*weight);
+    size_t n_products = 0;
+    for (uint32_t e = begin; e < end; ++e) {
+      const size_t at = s.sorted.first[e] - first, rows = s.sorted.first[e + 1] - first - at;
+      if (rows == 0) continue;
+      s.products[n_products++] = {&matrices.matrix(e), in + at * in_cols,
+                                  static_cast<int64_t>(rows), out + at * out_cols};
+    }
+    return multiply({s.products, n_products});
+  };
+  BLEND_RETURN_IF_ERROR(multiply_all(layer.gate_up, s.x, d, s.gate_up, 2 * d_ff));
+  gate(config, n, s.gate_up, s.act);
+  BLEND_RETURN_IF_ERROR(multiply_all(layer.down, s.act, d_ff, s.out, d));
+  // Row by row, in the order of the experts: the same sum for any number of threads.
+  auto* const to = static_cast<float*>(y.data);
+  pool_.parallel_for(static_cast<size_t>(y.rows), row_grain(d * std::min(used, 4u)),
+                     [&](size_t row, size_t last, uint32_t) {
+                       for (; row < last; ++row) {
+                         for (size_t j = row * used; j < (row + 1) * used; ++j) {
+                           const uint32_t place = s.sorted.place[j] - first;
+                           if (place >= n) continue;
+                           const float weight = s.weights[j];
+                           const float* const add = s.out + place * d;
+                           for (size_t c = 0; c < d; ++c) to[row * d + c] += weight * add[c];
+                         }
+                       }
+                     });
+  return Status::ok();
+}
+
+Status CpuExpertOps::multiply(std::span<const Gemm::Product> products) {
+  if (products[0].w->kind() != CpuMatrix::Kind::int8) return gemm_.run_each(products);
+  for (const Gemm::Product& p : products) {
+    BLEND_RETURN_IF_ERROR(
+        int8_gemm_.run(static_cast<const Int8Matrix&>(*p.w), p.x, p.m, p.y, false));
+  }
+  return Status::ok();
+}
+
+void CpuExpertOps::gate(const ModelConfig& config, uint32_t n_rows, const float* gate_up,
+                        float* out) {
+  const auto gated = config.activation == Activation::silu ? kernels::swiglu : kernels::geglu;
+  const size_t d_ff = config.experts.d_ff;
+  pool_.parallel_for(n_rows, row_grain(2 * d_ff), [&](size_t i, size_t last, uint32_t) {
+    for (; i < last; ++i) {
+      const float* const row = gate_up + i * 2 * d_ff;
+      gated(row, row + d_ff, d_ff, out + i * d_ff);
+    }
+  });
+}
+
+}  // namespace blend::cpu

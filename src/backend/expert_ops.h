@@ -1,0 +1,47 @@
+// ExpertOps: feed-forwards that are mixtures of experts (config.h). The router is an ordinary
+// matrix, and so are shared experts: what is here is the choice, the products of the chosen ones,
+// and their sum.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/memory.h"
+#include "backend/tensor.h"
+#include "backend/weight.h"
+#include "base/status.h"
+#include "model/config.h"
+#include "model/model_source.h"
+
+namespace blend {
+
+// The weights of one layer's experts.
+struct ExpertLayer {
+  const Weight* gate_up = nullptr;      // ExpertOps::load(): of each [2 * experts.d_ff, d_model]
+  const Weight* down = nullptr;         // of each [d_model, experts.d_ff]
+  const Weight* choice_bias = nullptr;  // load_vector(): [experts.count]; null: none
+};
+
+// Thread-safe, as the Backend.
+class ExpertOps {
+ public:
+  virtual ~ExpertOps() = default;
+
+  // One matrix of every expert: of expert i the parts[i], stacked along their rows, as in
+  // Backend::load_matrix(). All have the same shape.
+  virtual Result<std::unique_ptr<Weight>> load(
+      std::span<const std::vector<const TensorView*>> parts, WeightForm form) = 0;
+
+  // Bytes of scratch that run() needs for up to max_rows rows.
+  virtual size_t scratch_bytes(const ModelConfig& config, uint32_t max_rows) const = 0;
+
+  // y[i] = sum over the chosen experts e, in ascending order, of
+  //        weight(i, e) * down_e (activation(gate_e x[i]) * up_e x[i]).
+  // scores: the router's logits [rows, experts.count], overwritten. x, y: [rows, d_model], apart.
+  virtual Status run(const ExpertLayer& layer, const ModelConfig& config, Tensor x, Tensor scores,
+                     Tensor y, DeviceBuffer& scratch) = 0;
+};
+
+}  // namespace blend

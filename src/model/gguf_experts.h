@@ -1,0 +1,22 @@
+// Keys of a GGUF that describe a mixture of experts.
+#pragma once
+
+#include "model/config.h"
+#include "model/gguf_reader.h"
+
+namespace blend {
+
+// Properties of an architecture's experts that its keys do not state, as llama.cpp reads the same
+// files.
+struct GgufExperts {
+  bool allowed = false;
+  bool required = false;    // else a file without a count of experts is a dense model
+  bool normalised = false;  // where the file does not say
+};
+
+// The experts of a model of `config`, whose other members are known; none where the file has none.
+// FORMAT names the key that makes no sense, UNSUPPORTED one that asks for another routing.
+Result<Experts> read_gguf_experts(const GgufReader& gguf, const GgufExperts& family,
+                                  const ModelConfig& config);
+
+}  // namespace blend

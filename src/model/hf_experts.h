@@ -1,0 +1,46 @@
+// Mixtures of experts of a Hugging Face directory: members of config.json, and names of tensors.
+#pragma once
+
+#include <string_view>
+
+#include "base/json_reader.h"
+#include "model/hf_weights.h"
+#include "model/model_source.h"
+
+namespace blend {
+
+// How a family writes its experts into config.json.
+enum class HfExperts : uint8_t {
+  none,
+  qwen,     // Qwen3: a width of their own, layers by list and interval
+  olmoe,    //
+  mixtral,  // always normalised
+  granite,  // always normalised, shared ones in a part of the models
+  ernie,    // shared ones, a bias for the choice, layers from one to another
+};
+
+// FORMAT names the member that makes no sense, UNSUPPORTED one that asks for something else.
+// config: its other members are known.
+Result<Experts> read_hf_experts(const JsonView& root, HfExperts kind, const ModelConfig& config);
+
+// Names after "model.layers.<layer>."
+struct HfExpertNames {
+  const char* router;
+  // Tensors of all experts at once; null: there are none.
+  const char* all_gate_up;
+  const char* all_down;
+  // Tensors of one expert: stem, its number, and an end.
+  const char* stem;
+  const char* gate;
+  const char* up;
+  const char* down;
+};
+// Those that the router's name in a layer speaks for, or the usual ones.
+const HfExpertNames& hf_expert_names(const HfWeights& weights, uint32_t layer);
+
+// The tensor of a role of one expert.
+Result<TensorView> find_hf_expert(const HfWeights& weights, const HfExpertNames& names,
+                                  TensorRole role, uint32_t layer, uint32_t expert,
+                                  const ModelConfig& config);
+
+}  // namespace blend

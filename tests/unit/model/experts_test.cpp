@@ -1,0 +1,196 @@
+// Mixtures of experts in GGUF files: what is read, what is refused and how it is named.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <set>
+
+#include "model/fingerprint.h"
+#include "model/llama_source.h"
+#include "support/random_model.h"
+
+namespace blend {
+namespace {
+
+using test::GgufWriter;
+using test::random_model;
+using test::RandomModelSpec;
+
+RandomModelSpec some_experts(const std::string& architecture) {
+  RandomModelSpec s;
+  s.architecture = architecture;
+  s.n_layers = 3;
+  s.d_model = 16;
+  s.n_heads = 4;
+  s.n_kv_heads = 2;
+  s.head_dim = 4;
+  s.d_ff = 24;
+  s.n_vocab = 300;
+  s.n_experts = 5;
+  s.n_used = 2;
+  s.expert_d_ff = 8;
+  return s;
+}
+
+Result<std::unique_ptr<ModelSource>> open_file(const GgufWriter& w) {
+  const std::string bytes = w.bytes();
+  auto copy = std::make_shared<const std::vector<char>>(bytes.begin(), bytes.end());
+  return open_llama_gguf(std::as_bytes(std::span(*copy)), copy);
+}
+
+Experts experts_of(const GgufWriter& w) {
+  auto source = open_file(w);
+  EXPECT_TRUE(source.is_ok()) << source.status().message();
+  return source.is_ok() ? (*source)->config().experts : Experts();
+}
+
+void expect_refused(const GgufWriter& w, int32_t code, const std::string& part) {
+  auto source = open_file(w);
+  ASSERT_FALSE(source.is_ok()) << part;
+  EXPECT_EQ(source.status().code(), code) << source.status().message();
+  EXPECT_NE(source.status().message().find(part), std::string::npos) << source.status().message();
+}
+
+TEST(GgufExperts, AreWhatTheFileSays) {
+  Experts e = experts_of(random_model(some_experts("qwen3moe")));
+  EXPECT_EQ(e.count, 5u);
+  EXPECT_EQ(e.used, 2u);
+  EXPECT_EQ(e.d_ff, 8u);
+  EXPECT_EQ(e.shared_d_ff, 0u);
+  EXPECT_TRUE(e.normalised);
+  EXPECT_FALSE(e.choice_bias);
+  EXPECT_EQ(e.scale, 1.0f);
+  EXPECT_TRUE(e.dense.empty());
+  EXPECT_FALSE(experts_of(random_model(some_experts("olmoe"))).normalised);
+  GgufWriter w = random_model(some_experts("qwen3moe"));
+  w.boolean("qwen3moe.expert_weights_norm", false).f32("qwen3moe.expert_weights_scale", 2.5f);
+  e = experts_of(w);
+  EXPECT_FALSE(e.normalised);
+  EXPECT_EQ(e.scale, 2.5f);
+  // Softmax after the choice is softmax before it, normalised.
+  w.u32("qwen3moe.expert_gating_func", 3);
+  EXPECT_TRUE(experts_of(w).normalised);
+  // A llama has the width of its experts where others have that of their feed-forward.
+  RandomModelSpec mixtral = some_experts("llama");
+  mixtral.d_ff = mixtral.expert_d_ff = 12;
+  EXPECT_EQ(experts_of(random_model(mixtral)).d_ff, 12u);
+}
+
+TEST(GgufExperts, LayersMayBeDense) {
+  RandomModelSpec s = some_experts("ernie4_5-moe");
+  s.dense_layers = 2;
+  s.shared_d_ff = 16;
+  auto source = open_file(random_model(s));
+  ASSERT_TRUE(source.is_ok()) << source.status().message();
+  const ModelConfig& c = (*source)->config();
+  EXPECT_TRUE(c.experts.choice_bias);
+  EXPECT_EQ(c.experts.shared_d_ff, 16u);
+  EXPECT_EQ(c.experts.dense, (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(c.common_d_ff(0), 24u);
+  EXPECT_EQ(c.common_d_ff(2), 16u);
+  EXPECT_NEAR(c.row_d_ff(), (24 + 24 + 16 + 2 * 8) / 3.0, 1e-9);
+  EXPECT_EQ((*source)->tensor(TensorRole::ffn_up, 1).shape, (std::vector<int64_t>{24, 16}));
+  EXPECT_EQ((*source)->tensor(TensorRole::shared_up, 2).shape, (std::vector<int64_t>{16, 16}));
+  EXPECT_EQ((*source)->tensor(TensorRole::router_choice, 2).shape, (std::vector<int64_t>{5}));
+  // Every second one.
+  expect_refused(random_model(s).u32("ernie4_5-moe.interleave_moe_layer_step", 2), BLEND_E_FORMAT,
+                 "leave no layer with experts");
+}
+
+// Every expert has its part of the tensor, and gate and up may be one.
+TEST(GgufExperts, AreReadFromTheMap) {
+  const GgufWriter base = random_model(some_experts("qwen3moe"));
+  auto apart = open_file(base);
+  ASSERT_TRUE(apart.is_ok());
+  const auto values = [](const ModelSource& source, TensorRole role, uint32_t e) {
+    const TensorView& t = source.expert_tensor(role, 1, e);
+    std::vector<float> out(static_cast<size_t>(t.elements()));
+    std::memcpy(out.data(), t.data, out.size() * sizeof(float));
+    return out;
+  };
+  std::set<std::vector<float>> all;
+  std::string both;
+  for (uint32_t e = 0; e < 5; ++e) {
+    for (const auto role : {TensorRole::expert_gate, TensorRole::expert_up}) {
+      const std::vector<float> part = values(**apart, role, e);
+      EXPECT_TRUE(all.insert(part).second);
+      both.append(reinterpret_cast<const char*>(part.data()), part.size() * sizeof(float));
+    }
+    EXPECT_EQ((*apart)->expert_tensor(TensorRole::expert_down, 1, e).shape,
+              (std::vector<int64_t>{16, 8}));
+  }
+  GgufWriter w = base;
+  w.erase_tensor("blk.1.ffn_gate_exps.weight").erase_tensor("blk.1.ffn_up_exps.weight");
+  w.tensor("blk.1.ffn_gate_up_exps.weight", kGgmlF32, {16, 16, 5}, both);
+  auto fused = open_file(w);
+  ASSERT_TRUE(fused.is_ok()) << fused.status().message();
+  for (uint32_t e = 0; e < 5; ++e) {
+    EXPECT_EQ(values(**fused, TensorRole::expert_up, e), values(**apart, TensorRole::expert_up, e));
+  }
+}
+
+TEST(GgufExperts, OfNoSenseAreRefused) {
+  const GgufWriter base = random_model(some_experts("qwen3moe"));
+  const auto with = [&] { return GgufWriter(base); };
+  const std::string at = "qwen3moe.";
+  expect_refused(with().erase_key(at + "expert_count"), BLEND_E_FORMAT, "expert_count' is 0");
+  expect_refused(with().u32(at + "expert_count", 0), BLEND_E_FORMAT, "expert_count' is 0");
+  expect_refused(with().u32(at + "expert_count", 1u << 20), BLEND_E_FORMAT, "1 to 4096");
+  expect_refused(with().u32(at + "expert_count", 6), BLEND_E_FORMAT,
+                 "'blk.0.ffn_gate_inp.weight' has the shape [5, 16]");
+  expect_refused(with().erase_key(at + "expert_used_count"), BLEND_E_FORMAT, "is missing");
+  expect_refused(with().u32(at + "expert_used_count", 0), BLEND_E_FORMAT,
+                 "expert_used_count' is 0");
+  expect_refused(with().u32(at + "expert_used_count", 6), BLEND_E_FORMAT, "1 to the 5");
+  expect_refused(with().u32(at + "expert_feed_forward_length", 0), BLEND_E_FORMAT, "length' is 0");
+  expect_refused(with().u32(at + "expert_feed_forward_length", 9), BLEND_E_FORMAT,
+                 "'blk.0.ffn_gate_exps.weight' has the shape [5, 8, 16]; the hyperparameters ask "
+                 "for [5, 9, 16]");
+  expect_refused(with().u32(at + "leading_dense_block_count", 3), BLEND_E_FORMAT, "leading_dense");
+  expect_refused(with().u32(at + "expert_gating_func", 2), BLEND_E_UNSUPPORTED, "gating_func");
+  expect_refused(with().u32(at + "expert_group_count", 4), BLEND_E_UNSUPPORTED, "group_count");
+  expect_refused(with().f32(at + "expert_weights_scale", -1), BLEND_E_FORMAT, "weights_scale");
+  expect_refused(with().u32(at + "expert_shared_count", 1), BLEND_E_FORMAT, "ffn_gate_shexp");
+  expect_refused(with().erase_tensor("blk.2.ffn_down_exps.weight"), BLEND_E_FORMAT,
+                 "'blk.2.ffn_down_exps.weight' is missing");
+  const std::string two(size_t{5} * 8 * 16 * 4, '\0');
+  expect_refused(with().tensor("blk.1.ffn_up_exps.weight", kGgmlF32, {16, 40}, two), BLEND_E_FORMAT,
+                 "'blk.1.ffn_up_exps.weight' has the shape [40, 16]");
+  // Dense models stay as they were.
+  RandomModelSpec dense = some_experts("llama");
+  dense.n_experts = 0;
+  expect_refused(random_model(dense).u32("llama.expert_count", 8), BLEND_E_FORMAT,
+                 "expert_used_count");
+  EXPECT_EQ(experts_of(random_model(dense).u32("llama.expert_count", 0)).count, 0u);
+}
+
+TEST(GgufExperts, AreInTheFingerprint) {
+  const auto hash = [](const std::function<void(Experts&)>& change) {
+    ModelConfig c;
+    change(c.experts);
+    Sha256Hasher hasher;
+    hash_config(c, hasher);
+    return to_hex(hasher.finish());
+  };
+  const std::set<std::string> all = {
+      hash([](Experts&) {}),
+      hash([](Experts& e) { e.count = 2; }),
+      hash([](Experts& e) { e.count = 2, e.used = 1; }),
+      hash([](Experts& e) { e.count = 2, e.d_ff = 1; }),
+      hash([](Experts& e) { e.count = 2, e.shared_d_ff = 1; }),
+      hash([](Experts& e) { e.count = 2, e.normalised = true; }),
+      hash([](Experts& e) { e.count = 2, e.choice_bias = true; }),
+      hash([](Experts& e) { e.count = 2, e.scale = 2; }),
+      hash([](Experts& e) {
+        e.count = 2, e.dense = {true, false};
+      }),
+      hash([](Experts& e) {
+        e.count = 2, e.dense = {false, true};
+      }),
+  };
+  EXPECT_EQ(all.size(), 10u);
+  EXPECT_EQ(hash([](Experts&) {}), hash([](Experts& e) { e.used = 3; })) << "of no experts";
+}
+
+}  // namespace
+}  // namespace blend
