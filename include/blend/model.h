@@ -55,7 +55,8 @@ typedef struct blend_model_info {
   uint32_t n_heads;    /* query heads */
   uint32_t n_kv_heads; /* key/value heads; query heads h*g .. h*g+g-1 share KV head h (GQA) */
   uint32_t head_dim;
-  uint32_t d_ff;       /* width of the feed-forward layer */
+  uint32_t d_ff;       /* inner width of the feed-forward: of all that one row goes through,
+                          mean over layers, where it is a mixture of experts */
   uint32_t n_vocab;
   uint32_t context_length; /* rows a fusion may have */
   int32_t bos_token;       /* -1: none */

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 
@@ -108,7 +109,7 @@ int32_t blend_model_get_info(const blend_model* model, blend_model_info* info, b
     i.n_heads = c.n_heads;
     i.n_kv_heads = c.n_kv_heads;
     i.head_dim = c.head_dim;
-    i.d_ff = c.d_ff;
+    i.d_ff = static_cast<uint32_t>(std::lround(c.row_d_ff()));
     i.n_vocab = c.n_vocab;
     i.context_length = m.context_length();
     i.rope_theta = c.rope.theta;

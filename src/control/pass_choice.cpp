@@ -87,11 +87,9 @@ PassCost PassModel::cost(double ratio, double slower) const {
   const bool chooses = rows.n_candidates > 0;
   const std::vector<LayerRows> layers = rows_by_layer(chooses ? rules_.schedule(ratio) : Schedule{},
                                                       rules_.asks_upto, rows, n_layers_);
-  RowCost row = row_;
+  const RowCost row = row_;
   const double pace = pace_->compute(computed_seconds(layers, row) / full_s_);
-  row.kv_s *= pace;
-  row.rest_s *= pace;
-  return pass_cost(layers, rows, row, load, rules_.first_stored_layer, slower);
+  return pass_cost(layers, rows, row.paced(pace), load, rules_.first_stored_layer, slower);
 }
 
 void PassModel::compute_slow_parts(double ratio) {

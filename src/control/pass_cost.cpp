@@ -4,6 +4,12 @@
 #include <cmath>
 
 namespace blend {
+namespace {
+
+// To read an expert's weights takes as long as multiplying them with this many rows.
+constexpr double kRowsOfReading = 8;
+
+}  // namespace
 
 size_t recompute_budget(double ratio, size_t n_reused) {
   const double rows = ratio * static_cast<double>(n_reused);
@@ -41,6 +47,7 @@ std::vector<LayerRows> rows_by_layer(std::span<const CheckLayer> schedule,
       // Then all layers so far again, with the chosen rows.
       at.n_kv += layer * (rows.n_always + chosen);
       at.n_rest += layer * (rows.n_always + chosen);
+      at.n_layers += layer;
     }
     at.n_kv += rows.n_always + chosen;
     if (at.n_ahead == 0) at.n_ahead = at.n_kv;
@@ -58,17 +65,39 @@ RowCost RowCost::of(const ModelConfig& c, uint64_t n_rows, double prefill_s) {
   const double n = static_cast<double>(n_rows), layers = c.n_layers;
   const double d = c.d_model, q_dim = c.q_dim();
   const double kv = 2.0 * d * 2.0 * c.kv_dim();
-  const double rest = 2.0 * (2.0 * d * q_dim + 3.0 * d * c.d_ff) + n / 2 * 4.0 * q_dim;
-  const double all = n * (layers * kv + (layers - 1) * rest) + rest;
-  out.kv_s = prefill_s * kv / all;
-  out.rest_s = prefill_s * rest / all;
+  const double rest = 2.0 * (2.0 * d * q_dim + 3.0 * d * c.row_d_ff()) + n / 2 * 4.0 * q_dim;
+  // Each in its share of an operation's time.
+  out.kv_s = kv;
+  out.rest_s = rest;
+  if (const Experts& e = c.experts; e.count != 0) {
+    const auto dense = std::count(e.dense.begin(), e.dense.end(), true);
+    const double share = 1 - static_cast<double>(dense) / layers;
+    out.experts_s = share * kRowsOfReading * e.count * 2.0 * 3.0 * d * e.d_ff;
+    out.passed_by = 1 - static_cast<double>(e.used) / e.count;
+  }
+  const double all = n * layers * kv + (layers - 1) * out.rest(n_rows) + out.rest(1);
+  return out.paced(prefill_s / all);
+}
+
+double RowCost::rest(uint64_t n, uint64_t n_layers) const {
+  const double rows = static_cast<double>(n) * rest_s;
+  if (experts_s == 0) return rows;
+  const auto each = static_cast<double>(n) / static_cast<double>(n_layers);
+  return rows + static_cast<double>(n_layers) * experts_s * (1 - std::pow(passed_by, each));
+}
+
+RowCost RowCost::paced(double factor) const {
+  RowCost out = *this;
+  out.kv_s *= factor;
+  out.rest_s *= factor;
+  out.experts_s *= factor;
   return out;
 }
 
 double computed_seconds(std::span<const LayerRows> layers, const RowCost& row) {
   double sum = 0;
   for (const LayerRows& at : layers) {
-    sum += static_cast<double>(at.n_kv) * row.kv_s + static_cast<double>(at.n_rest) * row.rest_s;
+    sum += static_cast<double>(at.n_kv) * row.kv_s + row.rest(at.n_rest, at.n_layers);
   }
   return sum;
 }
@@ -89,7 +118,7 @@ PassCost pass_cost(std::span<const LayerRows> layers, const RowCounts& rows, con
     if (i >= first_stored_layer) placed += rows.n_candidates - layers[i].n_chosen;
     const double ahead_s = slower * static_cast<double>(layers[i].n_ahead) * row.kv_s;
     at.compute_s = slower * (static_cast<double>(layers[i].n_kv - layers[i].n_ahead) * row.kv_s +
-                             static_cast<double>(layers[i].n_rest) * row.rest_s +
+                             row.rest(layers[i].n_rest, layers[i].n_layers) +
                              static_cast<double>(placed) * row.place_s);
     out.load_s += at.load_s;
     out.compute_s += ahead_s + at.compute_s;

@@ -42,6 +42,7 @@ struct LayerRows {
   uint64_t n_ahead = 0;   // of these: computed before the pass waits for the stored layer
   uint64_t n_rest = 0;    // attention and feed-forward are computed
   uint64_t n_chosen = 0;  // of the candidates, computed after this layer's choice
+  uint64_t n_layers = 1;  // whose rows n_rest are, where some are computed again
 };
 
 // Whether the question's attention can change the choice: not if the budget is none of the
@@ -55,14 +56,23 @@ std::vector<LayerRows> rows_by_layer(std::span<const CheckLayer> schedule,
                                      std::optional<uint32_t> asks_upto, const RowCounts& rows,
                                      uint32_t n_layers);
 
-// Seconds of one row in one layer.
+// Seconds of one row in one layer. With mixtures of experts a layer's price does not grow with its
+// rows alone: few rows already go to most experts, and each of these is read whole.
 struct RowCost {
   double kv_s = 0;
   double rest_s = 0;
   double place_s = 0;
+  double experts_s = 0;  // of reading all experts of a layer
+  double passed_by = 0;  // the share of the experts that a row does not go to
+
+  // Attention and feed-forward of n rows, of n_layers layers together.
+  double rest(uint64_t n, uint64_t n_layers = 1) const;
+  // As if all computing took `factor` times as long.
+  RowCost paced(double factor) const;
 
   // For a prompt of n_rows whose full prefill takes prefill_s. It assumes that a row attends to
-  // half of the prompt on average, whichever rows are computed.
+  // half of the prompt on average, whichever rows are computed, and that experts are equally
+  // popular.
   static RowCost of(const ModelConfig& config, uint64_t n_rows, double prefill_s);
 };
 

@@ -18,7 +18,13 @@ void Work::add_kv(size_t n_rows) {
 }
 
 void Work::add_layer(uint32_t layer, std::span<const uint32_t> rows) {
-  const double q_dim = config_->q_dim(), d = config_->d_model, d_ff = config_->d_ff;
+  const double q_dim = config_->q_dim(), d = config_->d_model;
+  double d_ff = config_->common_d_ff(layer);  // that one row goes through
+  if (config_->has_experts(layer)) {
+    const Experts& e = config_->experts;
+    d_ff += static_cast<double>(e.used) * e.d_ff;
+    flops_ += static_cast<double>(rows.size()) * 2.0 * d * e.count;  // the router
+  }
   flops_ += static_cast<double>(rows.size()) * 2.0 * (2.0 * d * q_dim + 3.0 * d * d_ff) +
             pairs(layer, rows) * 4.0 * q_dim;
 }

@@ -252,7 +252,7 @@ void Batch::learn_pace(const Entry& e) const {
   uint64_t placed = 0;
   for (const blend_layer_info& l : e.out.layers) {
     expected_s += static_cast<double>(l.rows_kv + l.rows_asked) * row.kv_s +
-                  static_cast<double>(rows_through(e, l.layer)) * row.rest_s;
+                  row.rest(rows_through(e, l.layer));
     placed += l.rows_placed;
   }
   Pace& pace = *e.job->machine.pace;

@@ -149,5 +149,36 @@ TEST(RowCost, SplitsALayerByItsProducts) {
   EXPECT_EQ(RowCost::of(config, 0, 1).kv_s, 0);
 }
 
+// One row reads a quarter of four experts, two rows 7/16 of them, and many rows all: a row of few
+// costs more than one of many.
+TEST(RowCost, OfExpertsFallsWithTheRows) {
+  ModelConfig config;
+  config.n_layers = 3;
+  config.d_model = 8;
+  config.n_heads = 2;
+  config.n_kv_heads = 1;
+  config.head_dim = 4;
+  config.d_ff = 16;
+  const RowCost dense = RowCost::of(config, 10, 1);
+  config.experts.count = 4;
+  config.experts.used = 1;
+  config.experts.d_ff = 16;
+  const RowCost row = RowCost::of(config, 10, 1);
+  // A row's products are those of a dense layer.
+  EXPECT_NEAR(row.rest_s / row.kv_s, dense.rest_s / dense.kv_s, 1e-9);
+  EXPECT_NEAR(row.rest(1), row.rest_s + row.experts_s / 4, 1e-12);
+  EXPECT_NEAR(row.rest(2), 2 * row.rest_s + row.experts_s * 7 / 16, 1e-12);
+  EXPECT_NEAR(row.rest(4, 2), 2 * row.rest(2), 1e-12) << "two layers of two rows each";
+  EXPECT_NEAR(row.rest(1000), 1000 * row.rest_s + row.experts_s, 1e-12);
+  // A prefill takes what it takes.
+  const auto layers = rows_by_layer({}, {}, {.n_always = 10}, config.n_layers);
+  EXPECT_NEAR(computed_seconds(layers, row), 1, 1e-9);
+  EXPECT_EQ(dense.rest(7), 7 * dense.rest_s);
+  // A layer without experts reads none.
+  config.experts.dense = {true, false, false};
+  EXPECT_NEAR(RowCost::of(config, 10, 1).experts_s / RowCost::of(config, 10, 1).kv_s,
+              row.experts_s / row.kv_s * 2 / 3, 1e-9);
+}
+
 }  // namespace
 }  // namespace blend
