@@ -112,7 +112,7 @@ void measure(const Settings& s, const std::string& dtype, json& rows) {
 int main(int argc, char** argv) {
   Settings s;
   CLI::App app{"Tokens per second of generation, beside llama.cpp."};
-  app.add_option("--shape", s.shape, "tiny, 30m, 135m, 1b or 8b")->capture_default_str();
+  app.add_option("--shape", s.shape, "tiny, 30m, 135m, 1b, 8b or moe")->capture_default_str();
   app.add_option("--dtypes", s.dtypes, "of the weights: f32, f16, bf16, q8_0, q4_0, q4_k, q6_k")
       ->delimiter(',')
       ->capture_default_str();

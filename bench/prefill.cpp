@@ -295,7 +295,7 @@ int main(int argc, char** argv) {
   Settings s;
   CLI::App app{
       "Full prefill by length and form of weights, beside the machine's peak and llama.cpp."};
-  app.add_option("--shape", s.shape, "tiny, 30m, 135m, 1b or 8b")->capture_default_str();
+  app.add_option("--shape", s.shape, "tiny, 30m, 135m, 1b, 8b or moe")->capture_default_str();
   app.add_option("--lengths", s.lengths, "tokens, comma-separated")->delimiter(',');
   app.add_option("--forms", s.forms,
                  "TYPE:WEIGHTS, comma-separated: the file's type (f32, f16, bf16, q8_0, q4_k, ...) "
