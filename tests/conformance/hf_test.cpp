@@ -136,7 +136,9 @@ INSTANTIATE_TEST_SUITE_P(Families, HfFamily,
                                          "phi3-longrope", "gemma2", "gemma3", "granite", "granite4",
                                          "granite4-nope", "seed_oss", "ernie4_5", "exaone4",
                                          "exaone4-hybrid", "olmo2", "olmo3", "ministral3",
-                                         "hunyuan"),
+                                         "hunyuan", "qwen3moe", "qwen3moe-fused", "olmoe",
+                                         "mixtral", "granitemoe", "granitemoe-shared",
+                                         "ernie4_5_moe"),
                          [](const testing::TestParamInfo<const char*>& family) {
                            std::string name = family.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -369,6 +371,15 @@ TEST(HfDirectory, WhatTheConfigAsksForIsNamed) {
   refused("ministral3", "/rope_parameters/partial_rotary_factor", 0.5, BLEND_E_UNSUPPORTED, "beta");
   refused("hunyuan", "/rope_parameters/alpha", 0, BLEND_E_FORMAT, "alpha");
   refused("hunyuan", "/rope_parameters/alpha", nullptr, BLEND_E_UNSUPPORTED, "'dynamic'");
+  refused("qwen3moe", "/num_local_experts", 0, BLEND_E_FORMAT, "num_local_experts is 0");
+  refused("qwen3moe", "/num_local_experts", 1e9, BLEND_E_FORMAT, "num_local_experts");
+  refused("qwen3moe", "/num_experts_per_tok", 5, BLEND_E_FORMAT, "num_experts_per_tok is 5 of 4");
+  refused("qwen3moe", "/moe_intermediate_size", 0, BLEND_E_FORMAT, "moe_intermediate_size");
+  refused("qwen3moe", "/mlp_only_layers", json::array({3}), BLEND_E_FORMAT, "mlp_only_layers");
+  refused("qwen3moe", "/mlp_only_layers", json::array({0, 1, 2}), BLEND_E_FORMAT, "no layer");
+  refused("olmoe", "/clip_qkv", 5, BLEND_E_UNSUPPORTED, "clip_qkv");
+  refused("ernie4_5_moe", "/moe_k", 5, BLEND_E_FORMAT, "moe_k is 5 of 4");
+  refused("ernie4_5_moe", "/use_bias", true, BLEND_E_UNSUPPORTED, "biases");
   const Directory d("gemma3");
   d.edit("config.json", [](json& j) { j = {{"model_type", "gemma3"}, {"text_config", j}}; });
   expect_refused(ctx, d, BLEND_E_UNSUPPORTED, {"'gemma3'", "'text_config'", "GGUF"});
@@ -390,6 +401,16 @@ TEST(HfDirectory, TensorsThatDoNotFitAreNamed) {
     const Directory d("llama");
     d.edit("config.json", [](json& j) { j["num_hidden_layers"] = 2; });
     expect_refused(ctx, d, BLEND_E_UNSUPPORTED, {"'model.layers.2.", "no place"});
+  }
+  {
+    const Directory d("qwen3moe");
+    d.edit("config.json", [](json& j) { j["num_local_experts"] = 3; });
+    expect_refused(ctx, d, BLEND_E_FORMAT, {"'model.layers.0.mlp.gate.weight'", "[4, 32]"});
+  }
+  {
+    const Directory d("granitemoe");
+    d.edit("config.json", [](json& j) { j["intermediate_size"] = 20; });
+    expect_refused(ctx, d, BLEND_E_FORMAT, {"input_linear.weight", "[4, 48, 32]", "[4, 40, 32]"});
   }
   {
     const Directory d("phi3");

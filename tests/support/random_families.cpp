@@ -95,6 +95,24 @@ std::vector<RandomFamily> random_families() {
     return spec;
   };
   experts("qwen3moe", "qwen3moe", 8, 3).head_dim = 24;
+  // llama.cpp wants the heads of an olmoe to be as wide together as the model, those of K too, and
+  // takes the width of experts from feed_forward_length in these.
+  const auto plain_experts = [&](const std::string& name, const std::string& architecture,
+                                 uint32_t n, uint32_t n_used) -> auto& {
+    RandomModelSpec& spec = experts(name, architecture, n, n_used);
+    spec.head_dim = 12;
+    spec.d_ff = spec.expert_d_ff;
+    return spec;
+  };
+  RandomModelSpec& olmoe = plain_experts("olmoe", "olmoe", 8, 3);
+  olmoe.n_kv_heads = olmoe.n_heads;
+  plain_experts("mixtral", "llama", 4, 2);
+  plain_experts("granitemoe", "granitemoe", 8, 3).tied = true;
+  plain_experts("granitemoe_shared", "granitemoe", 6, 2).shared_d_ff = 24;
+  RandomModelSpec& ernie = experts("ernie4_5_moe", "ernie4_5-moe", 8, 3);
+  ernie.head_dim = 12;
+  ernie.shared_d_ff = 2 * ernie.expert_d_ff;
+  ernie.dense_layers = 2;
   return all;
 }
 

@@ -35,6 +35,7 @@ LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_fac
               original_max_position_embeddings=64)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64)
 GRANITE = dict(embedding_multiplier=6.0, residual_multiplier=0.6, attention_multiplier=0.5, logits_scaling=1.5)
+EXPERTS = dict(num_experts_per_tok=2)
 GEMMA = dict(query_pre_attn_scalar=12, sliding_window=9, head_dim=16)
 
 # model: (config class, what it adds to the shape, weights' type, bytes a shard or None)
@@ -79,7 +80,19 @@ MODELS = {
         "bfloat16", None),
     "hunyuan": ("HunYuanDenseV1Config", dict(head_dim=16, tie_word_embeddings=True, rope_parameters=dict(
         rope_type="dynamic", alpha=50.0, factor=1.0, rope_theta=10000.0)), "bfloat16", None),
+    "qwen3moe": ("Qwen3MoeConfig", dict(EXPERTS, head_dim=12, num_experts=4, moe_intermediate_size=24, norm_topk_prob=True,
+                                        mlp_only_layers=[1]), "bfloat16", None),
+    "qwen3moe-fused": ("Qwen3MoeConfig", dict(EXPERTS, head_dim=12, num_experts=4, moe_intermediate_size=24), "bfloat16", None),
+    "olmoe": ("OlmoeConfig", dict(EXPERTS, num_experts=4, intermediate_size=24), "bfloat16", None),
+    "mixtral": ("MixtralConfig", dict(EXPERTS, num_local_experts=4, intermediate_size=24, sliding_window=7), "bfloat16", None),
+    "granitemoe": ("GraniteMoeConfig", dict(GRANITE, **EXPERTS, num_local_experts=4, intermediate_size=24), "bfloat16", None),
+    "granitemoe-shared": ("GraniteMoeSharedConfig", dict(GRANITE, **EXPERTS, num_local_experts=4, intermediate_size=24,
+                                                         shared_intermediate_size=16), "bfloat16", None),
+    "ernie4_5_moe": ("Ernie4_5_MoeConfig", dict(moe_k=2, moe_num_experts=4, moe_num_shared_experts=2, moe_intermediate_size=16,
+                                                moe_layer_start_index=1), "bfloat16", None),
 }
+# Written as transformers holds them, with all experts in one tensor.
+FUSED = ("qwen3moe-fused",)
 
 
 def build(name, folder):
@@ -91,10 +104,13 @@ def build(name, folder):
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     with torch.no_grad():  # norms and biases are 1 and 0 at first, which would hide what is done with them
         for key, p in model.named_parameters():
-            if p.dim() == 1:
+            if p.dim() == 1 or key.endswith("e_score_correction_bias"):
                 p.add_(torch.randn_like(p) * 0.2)
     shutil.rmtree(folder, ignore_errors=True)
-    model.to(getattr(torch, dtype)).save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
+    how = {"max_shard_size": shard} if shard else {}
+    if name in FUSED:
+        how["save_original_format"] = False
+    model.to(getattr(torch, dtype)).save_pretrained(folder, **how)
     (folder / "generation_config.json").unlink(missing_ok=True)
 
 
