@@ -32,6 +32,10 @@ const float* few_rows_x(const DecodedMatrix& w, const Gemm::Product& p, std::byt
   return x;
 }
 
+// Whole numbers of these columns are multiplied fastest.
+int64_t columns_step(const PackedMatrix& w) { return w.columns(); }
+int64_t columns_step(const DecodedMatrix& /*w*/) { return kernels::kFewRowsStep; }
+
 }  // namespace
 
 // What becomes of one of the products.
@@ -84,7 +88,9 @@ Status Gemm::run_each_few(std::span<const Product> products) {
     pool_.parallel_for(n, 1, pack);
   }
   const int64_t out = any.out();
-  const int64_t piece = few_rows_piece(any, out * static_cast<int64_t>(n), pool_.n_threads());
+  const int64_t most_columns =
+      few_rows_piece(any, out * static_cast<int64_t>(n), pool_.n_threads());
+  const int64_t piece = even_part(out, most_columns, columns_step(any));
   const auto pieces = static_cast<size_t>(ceil_div(out, piece));  // of one product
   pool_.parallel_for(n * pieces, 1, [&](size_t begin, size_t end, uint32_t) {
     for (size_t i = begin; i < end; ++i) {
