@@ -255,8 +255,10 @@ void attention_as(const AttentionBlock& b, float* scratch) {
   for (size_t i = 0; i < n; ++i) {
     const float* from = b.q + i / b.group * b.q_stride + i % b.group * b.head_dim;
     for (size_t e = 0; e < b.head_dim; ++e) q[i * b.head_dim + e] = from[e] * b.scale;
-    largest[i] = -std::numeric_limits<float>::infinity();
-    sum[i] = 0;
+    // A sink is a score that came before all others.
+    largest[i] =
+        b.sinks == nullptr ? -std::numeric_limits<float>::infinity() : b.sinks[i % b.group];
+    sum[i] = b.sinks == nullptr ? 0.0f : 1.0f;
   }
   std::fill(o, o + n * b.v_stride, 0.0f);
   std::fill(alpha, alpha + 16, 0.0f);
@@ -339,6 +341,11 @@ void attention_ref(const AttentionBlock& b) {
         p[j] = cap * std::tanh(p[j] / cap);
       }
       largest = std::max(largest, p[j]);
+    }
+    if (b.sinks != nullptr) {
+      const auto sink = static_cast<double>(b.sinks[i % b.group]);
+      largest = std::max(largest, sink);
+      sum = std::exp(sink - largest);
     }
     std::fill(o.begin(), o.end(), 0.0);
     for (size_t j = begin; j < n; ++j) {

@@ -26,9 +26,11 @@ struct AttentionBlock {
   const void* v = nullptr;  // one KV head: [slots][v_stride] of dtype
   size_t head_dim = 0;
   size_t v_stride = 0;
-  float scale = 1.0f;        // of the scores: 1 / sqrt(head_dim)
-  uint32_t window = 0;       // slots that a row sees, itself the last of them; 0: all up to it
-  float softcap = 0;         // scores become softcap * tanh(score / softcap); 0: off
+  float scale = 1.0f;   // of the scores: 1 / sqrt(head_dim)
+  uint32_t window = 0;  // slots that a row sees, itself the last of them; 0: all up to it
+  float softcap = 0;    // scores become softcap * tanh(score / softcap); 0: off
+  // [group]: a score of each head that is as if of one more key, without a value; null: none.
+  const float* sinks = nullptr;
   DType dtype = DType::f32;  // of k and v, which are widened in registers
 
   // The first slot that a row at position p sees.

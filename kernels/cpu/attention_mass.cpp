@@ -21,9 +21,10 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// mass += softmax(s) over the keys [begin, n_keys); s: padded to whole vectors, destroyed.
+// mass += softmax(s) over the keys [begin, n_keys) and the sink, if any; s: padded to whole
+// vectors, destroyed.
 HWY_INLINE void add_softmax(float* HWY_RESTRICT s, size_t begin, size_t n_keys, size_t padded,
-                            float* HWY_RESTRICT mass) {
+                            const float* sink, float* HWY_RESTRICT mass) {
   const hn::CappedTag<float, kKeyBlock> d;
   const size_t lanes = hn::Lanes(d);
   std::fill(s, s + begin, -std::numeric_limits<float>::infinity());
@@ -31,13 +32,18 @@ HWY_INLINE void add_softmax(float* HWY_RESTRICT s, size_t begin, size_t n_keys, 
   auto m = hn::Load(d, s);
   for (size_t j = lanes; j < padded; j += lanes) m = hn::Max(m, hn::Load(d, s + j));
   m = hn::MaxOfLanes(d, m);
+  if (sink != nullptr) m = hn::Max(hn::Set(d, *sink), m);
   auto sum = hn::Zero(d);
   for (size_t j = 0; j < padded; j += lanes) {
     const auto p = exp_nonpositive(d, hn::Sub(hn::Load(d, s + j), m));
     hn::Store(p, d, s + j);
     sum = hn::Add(sum, p);
   }
-  const auto inverse = hn::Set(d, 1.0f / hn::GetLane(hn::SumOfLanes(d, sum)));
+  float total = hn::GetLane(hn::SumOfLanes(d, sum));
+  if (sink != nullptr) {
+    total += hn::GetLane(exp_nonpositive(d, hn::Sub(hn::Set(d, *sink), m)));
+  }
+  const auto inverse = hn::Set(d, 1.0f / total);
   for (size_t j = 0; j < padded; j += lanes) {
     hn::Store(hn::MulAdd(hn::Load(d, s + j), inverse, hn::Load(d, mass + j)), d, mass + j);
   }
@@ -68,7 +74,7 @@ void attention_mass_as(const AttentionMassBlock& b, float* mass, float* scratch)
       const size_t visible = static_cast<size_t>(b.pos[i + r]) + 1;
       const size_t padded = round_up(visible, kSlotMultiple);
       if (b.softcap != 0) cap_scores(scratch + r * stride, padded, b.softcap);
-      add_softmax(scratch + r * stride, b.first_key(b.pos[i + r]), visible, padded, mass);
+      add_softmax(scratch + r * stride, b.first_key(b.pos[i + r]), visible, padded, b.sink, mass);
     }
     i += rows;
   }
@@ -115,6 +121,10 @@ void attention_mass_ref(const AttentionMassBlock& b, float* mass) {
         p[j] = cap * std::tanh(p[j] / cap);
       }
       largest = std::max(largest, p[j]);
+    }
+    if (b.sink != nullptr) {
+      largest = std::max(largest, static_cast<double>(*b.sink));
+      sum = std::exp(static_cast<double>(*b.sink) - largest);
     }
     for (size_t j = begin; j < p.size(); ++j) sum += p[j] = std::exp(p[j] - largest);
     for (size_t j = begin; j < p.size(); ++j) mass[j] += static_cast<float>(p[j] / sum);

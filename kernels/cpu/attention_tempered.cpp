@@ -31,15 +31,15 @@ struct KindSum {
 };
 
 // s: scores of the keys [begin, n_keys) -> attention probabilities; 0 elsewhere up to `padded`.
-// kind[j] is 1 for tempered keys and 0 for the others. Returns the tempered keys' total
-// probability.
+// kind[j] is 1 for tempered keys and 0 for the others, of which the sink is one, if there is any.
+// Returns the tempered keys' total probability.
 HWY_INLINE float weigh_kinds(float* HWY_RESTRICT s, const float* HWY_RESTRICT kind, size_t begin,
-                             size_t n_keys, size_t padded, float temperature, float sum_scale) {
+                             size_t n_keys, size_t padded, const TemperedBlock& b) {
   const hn::CappedTag<float, kKeyBlock> d;
   const size_t lanes = hn::Lanes(d);
   const float kInf = std::numeric_limits<float>::infinity();
   const auto none = hn::Set(d, -kInf), zero = hn::Zero(d);
-  const auto cooling = hn::Set(d, 1.0f / temperature);
+  const auto cooling = hn::Set(d, 1.0f / b.temperature);
   std::fill(s, s + begin, -kInf);
   std::fill(s + n_keys, s + padded, -kInf);
   KindSum tempered, other;
@@ -54,6 +54,7 @@ HWY_INLINE float weigh_kinds(float* HWY_RESTRICT s, const float* HWY_RESTRICT ki
   }
   tempered.largest = hn::GetLane(hn::MaxOfLanes(d, most_tempered));
   other.largest = hn::GetLane(hn::MaxOfLanes(d, most_other));
+  if (b.sink != nullptr) other.largest = std::max(*b.sink, other.largest);
   // The maximum of a kind without keys is never used.
   const auto from_tempered = hn::Set(d, std::max(tempered.largest, -3e38f));
   const auto from_other = hn::Set(d, std::max(other.largest, -3e38f));
@@ -68,7 +69,8 @@ HWY_INLINE float weigh_kinds(float* HWY_RESTRICT s, const float* HWY_RESTRICT ki
   }
   tempered.sum = hn::GetLane(hn::SumOfLanes(d, sum_tempered));
   other.sum = hn::GetLane(hn::SumOfLanes(d, sum_other));
-  const float log_tempered = tempered.sum == 0.0f ? -kInf : sum_scale * tempered.log();
+  if (b.sink != nullptr) other.sum += std::exp(*b.sink - other.largest);
+  const float log_tempered = tempered.sum == 0.0f ? -kInf : b.sum_scale * tempered.log();
   const float log_other = other.log();
   const float most = std::max(log_tempered, log_other);
   const float share_tempered = std::exp(log_tempered - most);
@@ -135,8 +137,7 @@ void attention_tempered_as(const TemperedBlock& b, float* scratch) {
           hn::Store(soft_cap(d, hn::Load(d, own + j), b.softcap), d, own + j);
         }
       }
-      const float mass = weigh_kinds(own, kind, b.first_key(b.pos[i + r]), visible, padded,
-                                     b.temperature, b.sum_scale);
+      const float mass = weigh_kinds(own, kind, b.first_key(b.pos[i + r]), visible, padded, b);
       if (b.mass != nullptr) b.mass[i + r] = mass;
       sum_values<kType>(own, visible, v, b.v_stride, o);
       std::copy(o, o + b.head_dim, b.out + (i + r) * b.stride);
@@ -171,7 +172,7 @@ void attention_tempered_ref(const TemperedBlock& b) {
   std::vector<double> p, o(b.head_dim);
   for (size_t i = 0; i < b.n_rows; ++i) {
     p.assign(size_t{b.pos[i]} + 1, 0.0);
-    double sums[2] = {0, 0};
+    double sums[2] = {b.sink == nullptr ? 0 : std::exp(static_cast<double>(*b.sink)), 0};
     for (size_t j = b.first_key(b.pos[i]); j < p.size(); ++j) {
       const size_t key = j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
       for (size_t e = 0; e < b.head_dim; ++e) {

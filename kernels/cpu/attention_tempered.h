@@ -5,9 +5,10 @@
 // by S before the two kinds share a row's attention:
 //   Z_t = sum over tempered keys of exp(s_j / T),  Z_o = sum over the others of exp(s_j)
 //   out = (Z_t^S * mean_t(V) + Z_o * mean_o(V)) / (Z_t^S + Z_o)
-// with the means by those weights. T = S = 1 is plain attention. It runs for the rows of a question
-// and for decoded ones, which are few, so every score of a row is written down before it is
-// weighed. It also reports the share of a row's attention that went to tempered keys.
+// with the means by those weights. A sink is one of the others, with 0 for its V. T = S = 1 is
+// plain attention. It runs for the rows of a question and for decoded ones, which are few, so every
+// score of a row is written down before it is weighed. It also reports the share of a row's
+// attention that went to tempered keys.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +32,7 @@ struct TemperedBlock {
   float scale = 1.0f;                 // of the scores: 1 / sqrt(head_dim)
   uint32_t window = 0;                // as in AttentionBlock
   float softcap = 0;                  // as in AttentionBlock
+  const float* sink = nullptr;        // the head's, as in AttentionBlock; null: none
   float temperature = 1.0f;           // > 0
   float sum_scale = 1.0f;             // S
   float* mass = nullptr;              // [n_rows] out: the probability put on tempered keys; or null

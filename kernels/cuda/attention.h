@@ -13,6 +13,8 @@ struct AttentionRows {
   float scale = 1.0f;             // of the scores: 1 / sqrt(head_dim)
   uint32_t window = 0;            // slots that a row sees, itself the last; 0: all up to it
   float softcap = 0.0f;           // scores become softcap * tanh(score / softcap); 0: off
+  // device [n_heads]: a score of each head that is as if of one more key, without a value; or null
+  const float* sinks = nullptr;
 };
 
 // Must have been called on a device before attention() is.

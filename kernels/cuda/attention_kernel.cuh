@@ -139,6 +139,13 @@ __device__ __forceinline__ void attend(const AttentionArgs& a, uint32_t split,
 #pragma unroll
   for (int n = 0; n < kOutTiles; ++n) sum[n][0] = sum[n][1] = sum[n][2] = sum[n][3] = 0.0f;
   float largest[2] = {-INFINITY, -INFINITY}, weight[2] = {0.0f, 0.0f};
+  // A sink is a score that came before all others: of the first part, in one of a row's four lanes.
+  if (a.rows.sinks != nullptr && split == 0 && !(kUse == Use::of_kind && a.kind)) {
+    for (int r = 0; r < 2; ++r) {
+      largest[r] = a.rows.sinks[kv_head * a.group + m[r] % a.group] * kLog2e;
+      weight[r] = t == 0 ? 1.0f : 0.0f;
+    }
+  }
 
   for (uint32_t tile = tiles.begin; tile < tiles.end; ++tile) {
     const uint16_t* const k_tile = stages + (tile - tiles.begin) % 2 * kStage;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backend/kv_cache.h"
+#include "backend/weight.h"
 
 namespace blend {
 
@@ -14,6 +15,9 @@ struct AttentionRule {
   float scale = 0;      // of the scores; 0: 1 / sqrt(head_dim)
   uint32_t window = 0;  // row i sees slots pos[i] - window + 1 .. pos[i]; 0: all from slot 0 on
   float softcap = 0;    // scores become softcap * tanh(score / softcap); 0: off
+  // A vector [n_heads]: a score of each head that is as if of one more key, without a value: it
+  // takes a part of the softmax, and adds nothing to the result (attention sinks). Null: none.
+  const Weight* sinks = nullptr;
 
   // The scale, or the default for heads of this size.
   float scale_of(size_t head_dim) const {

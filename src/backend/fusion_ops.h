@@ -68,6 +68,7 @@ class FusionOps {
   // Backend::attention() where the keys of some slots are tempered, per row and head:
   //   Z_t = sum over tempered slots of exp(s_j / T), Z_o = sum over the others of exp(s_j)
   //   out = (Z_t^S * weighted mean of their V + Z_o * that of the others') / (Z_t^S + Z_o)
+  // A sink is one of the others, with 0 for its V.
   // mass (may be null): host [rows], the probability that a row put on tempered slots, mean over
   // heads. For few rows: it is slower than attention(), which it equals at T = S = 1.
   virtual Status attention_tempered(const KvCache& cache, uint32_t layer, const AttentionRule& rule,

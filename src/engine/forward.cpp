@@ -166,7 +166,8 @@ Status Forward::project_q(uint32_t layer, const Ropes& ropes, Tensor xb, const u
 
 AttentionRule Forward::rule(uint32_t layer) const {
   const ModelConfig& c = model_.config();
-  return {c.score_scale(), c.attention(layer).window, c.attn_softcap};
+  return {c.score_scale(), c.attention(layer).window, c.attn_softcap,
+          model_.layer(layer).attn_sinks.get()};
 }
 
 Status Forward::add_projected(const Weight& w, const Weight* bias, const Weight* post, Tensor in,

@@ -128,6 +128,7 @@ Status Model::pack_layer(uint32_t layer) {
   BLEND_RETURN_IF_ERROR(pack_feed_forward(layer));
   BLEND_RETURN_IF_ERROR(pack_vector(l.q_bias, layer, {R::attn_q_bias}, 0));
   BLEND_RETURN_IF_ERROR(pack_vector(l.kv_bias, layer, {R::attn_k_bias, R::attn_v_bias}, 0));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_sinks, layer, {R::attn_sinks}, 0));
   BLEND_RETURN_IF_ERROR(pack_vector(l.attn_out_bias, layer, {R::attn_out_bias}, 0));
   BLEND_RETURN_IF_ERROR(pack_vector(l.gate_up_bias, layer, {R::ffn_gate_bias, R::ffn_up_bias}, 0));
   BLEND_RETURN_IF_ERROR(pack_vector(l.ffn_down_bias, layer, {R::ffn_down_bias}, 0));

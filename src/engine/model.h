@@ -38,6 +38,7 @@ struct LayerWeights {
   std::unique_ptr<Weight> q_norm;          // before RoPE: [head_dim], or of all heads
   std::unique_ptr<Weight> k_norm;          // [head_dim], or of all heads
   std::unique_ptr<Weight> late_q_norm;     // after RoPE, with K's weights in it: [head_dim]
+  std::unique_ptr<Weight> attn_sinks;      // [n_heads]
   std::unique_ptr<Weight> attn_out_bias;   // [d_model]
   std::unique_ptr<Weight> attn_post_norm;  // [d_model]
   std::unique_ptr<Weight> gate_up_bias;    // [2 * d_ff]

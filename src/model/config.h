@@ -116,6 +116,8 @@ struct ModelConfig {
   bool attn_out_bias = false;  // of the output projection
   bool ffn_bias = false;       // of gate, up and down
   QkNorm qk_norm = QkNorm::none;
+  // Each head has a score that is as if of one more key, without a value (attention sinks).
+  bool attn_sinks = false;
   bool pre_norms = true;      // attention and the feed-forward read normalised rows (not in OLMo 2)
   bool post_norms = false;    // attention's and the feed-forward's results are normalised before
                               // they are added (Gemma 2)

@@ -48,6 +48,7 @@ void hash_later(const ModelConfig& c, Sha256Hasher& hasher) {
   }
   if (c.qk_norm > QkNorm::heads) hasher.field("norm").field(static_cast<uint64_t>(c.qk_norm));
   if (!c.pre_norms) hasher.field("no pre-norms");
+  if (c.attn_sinks) hasher.field("sinks");
   if (c.rope.q_growth != 0) {
     hasher.field("growth").field(std::bit_cast<uint64_t>(c.rope.q_growth));
     hasher.field(uint64_t{c.rope.q_growth_rows});

@@ -281,6 +281,7 @@ Status GgufConfigReader::read_attention() {
       family_.qkv_bias || has_tensor("blk.0.attn_q.bias") || has_tensor("blk.0.attn_qkv.bias");
   c_.attn_out_bias = has_tensor("blk.0.attn_output.bias");
   c_.ffn_bias = has_tensor("blk.0.ffn_gate.bias");
+  c_.attn_sinks = has_tensor("blk.0.attn_sinks.weight");
   return Status::ok();
 }
 

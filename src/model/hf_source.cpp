@@ -40,6 +40,7 @@ constexpr std::array<const char*, kTensorRoles> kHfNames = {
     "self_attn.o_proj.bias",
     "self_attn.q_norm.weight",
     "self_attn.k_norm.weight",
+    "self_attn.sinks",
     "post_attention_layernorm.weight",
     "mlp.gate_proj.bias",
     "mlp.up_proj.bias",

@@ -61,6 +61,7 @@ enum class TensorRole : uint8_t {
   attn_out_bias,   // [d_model]
   attn_q_norm,     // [head_dim], or [n_heads*head_dim]: QkNorm
   attn_k_norm,     // [head_dim], or [n_kv_heads*head_dim]
+  attn_sinks,      // [n_heads]
   attn_post_norm,  // [d_model]
   ffn_gate_bias,   // [d_ff]
   ffn_up_bias,     // [d_ff]

@@ -32,6 +32,8 @@ bool has_tensor(TensorRole role, const ModelConfig& c, uint32_t layer) {
     case TensorRole::attn_q_norm:
     case TensorRole::attn_k_norm:
       return c.qk_norm != QkNorm::none;
+    case TensorRole::attn_sinks:
+      return c.attn_sinks;
     case TensorRole::attn_norm:
     case TensorRole::ffn_norm:
       return c.pre_norms;
@@ -91,6 +93,8 @@ std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& c) {
       return {c.qk_norm == QkNorm::whole ? q : head};
     case TensorRole::attn_k_norm:
       return {c.qk_norm == QkNorm::whole ? kv : head};
+    case TensorRole::attn_sinks:
+      return {c.n_heads};
     case TensorRole::ffn_gate_bias:
     case TensorRole::ffn_up_bias:
       return {ff};

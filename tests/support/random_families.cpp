@@ -113,6 +113,9 @@ std::vector<RandomFamily> random_families() {
   ernie.head_dim = 12;
   ernie.shared_d_ff = 2 * ernie.expert_d_ff;
   ernie.dense_layers = 2;
+  RandomModelSpec& sinks = add("llama_sinks", "llama");
+  sinks.window = 21;
+  sinks.sinks = true;
   return all;
 }
 

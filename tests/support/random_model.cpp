@@ -280,6 +280,7 @@ GgufWriter random_model(const RandomModelSpec& spec) {
       add(blk + "attn_q_norm.weight", DType::f32, {whole_norm ? q_dim : head}, 1.4, 0.2);
       add(blk + "attn_k_norm.weight", DType::f32, {whole_norm ? kv_dim : head}, 1.4, 0.2);
     }
+    if (spec.sinks) add(blk + "attn_sinks.weight", DType::f32, {spec.n_heads}, 1, 1.5);
     if (gemma || post_only) {
       add(blk + "post_attention_norm.weight", DType::f32, {d}, 1, 0.1);
       add(blk + "post_ffw_norm.weight", DType::f32, {d}, 1, 0.1);

@@ -41,6 +41,7 @@ struct RandomModelSpec {
   double rope_attention = 1;  // factor on rotated Q and K
   uint32_t window = 0;        // rows that a row sees, where its layer has a window
   bool biases = false;  // of every projection, as a llama may have them; a qwen2 has those of QKV
+  bool sinks = false;   // attention sinks
   uint64_t seed = 1;
   uint32_t n_experts = 0;     // of a layer; 0: the model is dense
   uint32_t n_used = 0;        // experts that a row goes through

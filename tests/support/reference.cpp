@@ -97,6 +97,7 @@ ReferenceModel::ReferenceModel(const std::string& path) {
             {},
             {},
             {},
+            {},
             {}};
     for (uint32_t e = 0; config_.has_experts(l) && e < config_.experts.count; ++e) {
       w.expert_gate.push_back(to_double(source.expert_tensor(R::expert_gate, l, e)));
@@ -120,6 +121,7 @@ ReferenceModel::ReferenceModel(const std::string& path) {
       w.q_norm = norm_of(R::attn_q_norm, l);
       w.k_norm = norm_of(R::attn_k_norm, l);
     }
+    if (config_.attn_sinks) w.sinks = get(R::attn_sinks, l);
     if (config_.post_norms) {
       w.attn_post_norm = norm_of(R::attn_post_norm, l);
       w.ffn_post_norm = norm_of(R::ffn_post_norm, l);
@@ -252,7 +254,10 @@ std::vector<double> ReferenceModel::probabilities(uint32_t layer, size_t pos, si
   for (size_t j = 0; j <= pos && tempered > 0; ++j) {
     if (tempering.of(j)) p[j] += (tempering.scale - 1) * std::log(tempered);
   }
+  const Matrix& sinks = layers_[layer].sinks;
+  if (!sinks.empty()) p.push_back(sinks[head]);
   for (double& e : p = log_probabilities(p)) e = std::exp(e);
+  p.resize(pos + 1);
   return p;
 }
 

@@ -79,7 +79,7 @@ class ReferenceModel {
     Matrix attn_norm, q, k, v, out, ffn_norm, gate, up, down;
     // Empty where the model has none.
     Matrix q_bias, k_bias, v_bias, out_bias, gate_bias, up_bias, down_bias;
-    Matrix q_norm, k_norm, attn_post_norm, ffn_post_norm;
+    Matrix q_norm, k_norm, sinks, attn_post_norm, ffn_post_norm;
     // gate, up and down are what every row goes through: shared experts where there are experts.
     Matrix router, router_choice;
     std::vector<Matrix> expert_gate, expert_up, expert_down;

@@ -9,6 +9,7 @@
 #include "backend/cpu/key_block_writer.h"
 #include "backend/cpu/kv_cache.h"
 #include "backend/cpu/rope_table.h"
+#include "backend/cpu/weights.h"
 #include "backend/outside.h"
 #include "cpu/attention.h"
 #include "cpu/move_keys.h"
@@ -18,7 +19,7 @@ namespace {
 
 using kernels::kKeyBlock;
 
-// Parameters that all blocks of an attention share.
+// Parameters that all blocks of an attention share; the sinks are those of KV head 0.
 kernels::AttentionBlock shape_of(const CpuKvCache& cache, const AttentionRule& rule, size_t cols) {
   const kernels::KvLayout& layout = cache.layout();
   kernels::AttentionBlock shape;
@@ -29,6 +30,7 @@ kernels::AttentionBlock shape_of(const CpuKvCache& cache, const AttentionRule& r
   shape.scale = rule.scale_of(layout.head_dim);
   shape.window = rule.window;
   shape.softcap = rule.softcap;
+  shape.sinks = elements_of(rule.sinks);
   shape.dtype = cache.dtype();
   return shape;
 }
@@ -159,6 +161,7 @@ Status CpuBackend::attention(const KvCache& cache, uint32_t layer, const Attenti
       const size_t first = (n_blocks - 1 - task / n_kv_heads) * block_rows;
       const size_t head = task % n_kv_heads;
       kernels::AttentionBlock block = shape;
+      if (block.sinks != nullptr) block.sinks += head * group;
       block.n_rows = std::min(block_rows, rows - first);
       block.pos = pos + first;
       block.q = static_cast<const float*>(q.data) + first * cols + head * group * head_dim;
@@ -194,6 +197,7 @@ Status CpuBackend::attention_each(uint32_t layer, const AttentionRule& rule, Ten
       const size_t head = task / rows.size();
       const auto& c = static_cast<const CpuKvCache&>(*r.cache);
       kernels::AttentionBlock block = shape;
+      if (block.sinks != nullptr) block.sinks += head * shape.group;
       block.n_rows = 1;
       block.pos = &r.pos;
       float* const row = static_cast<float*>(q.data) + r.row * cols;

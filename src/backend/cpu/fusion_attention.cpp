@@ -3,6 +3,7 @@
 
 #include "backend/cpu/fusion_ops.h"
 #include "backend/cpu/kv_cache.h"
+#include "backend/cpu/weights.h"
 #include "backend/outside.h"
 #include "cpu/attention_mass.h"
 #include "cpu/attention_tempered.h"
@@ -20,6 +21,7 @@ Status CpuFusionOps::attention_tempered(const KvCache& cache, uint32_t layer,
   if (last >= c.capacity()) return outside("attention_tempered", last, c.capacity());
   const size_t head_dim = layout.head_dim, n_heads = cols / head_dim;
   const size_t group = n_heads / layout.n_kv_heads;
+  const float* const sinks = elements_of(rule.sinks);
   constexpr size_t kRows = 16;  // of a task: enough to share, few enough for a scratch of scores
   const size_t n_blocks = (rows + kRows - 1) / kRows;
   const size_t per_thread =
@@ -46,6 +48,7 @@ Status CpuFusionOps::attention_tempered(const KvCache& cache, uint32_t layer,
       block.scale = rule.scale_of(head_dim);
       block.window = rule.window;
       block.softcap = rule.softcap;
+      block.sink = sinks == nullptr ? nullptr : sinks + head;
       block.temperature = tempering.temperature;
       block.sum_scale = tempering.scale;
       if (mass != nullptr) block.mass = masses + head * rows + first;
@@ -70,6 +73,7 @@ Status CpuFusionOps::attention_mass(const KvCache& cache, uint32_t layer, const 
   if (last >= c.capacity()) return outside("attention_mass", last, c.capacity());
   const size_t head_dim = layout.head_dim, n_heads = cols / head_dim;
   const size_t group = n_heads / layout.n_kv_heads;
+  const float* const sinks = elements_of(rule.sinks);
   // Every head has its own sums, added in the heads' order: the result does not depend on threads.
   const size_t head_floats = kernels::attention_mass_floats(last);
   const size_t per_thread = kernels::attention_mass_scratch_floats(last);
@@ -90,6 +94,7 @@ Status CpuFusionOps::attention_mass(const KvCache& cache, uint32_t layer, const 
       block.scale = rule.scale_of(head_dim);
       block.window = rule.window;
       block.softcap = rule.softcap;
+      block.sink = sinks == nullptr ? nullptr : sinks + head;
       float* const own = heads + head * head_floats;
       std::fill(own, own + head_floats, 0.0f);
       kernels::attention_mass(block, own, heads + head_floats * n_heads + per_thread * thread);

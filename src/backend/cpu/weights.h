@@ -47,4 +47,9 @@ class CpuVector final : public Weight {
   int64_t n_;
 };
 
+// The first element of a vector; null where there is none.
+inline const float* elements_of(const Weight* vector) {
+  return vector == nullptr ? nullptr : static_cast<const CpuVector*>(vector)->data();
+}
+
 }  // namespace blend::cpu

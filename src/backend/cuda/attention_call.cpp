@@ -29,7 +29,7 @@ Result<AttentionCall> begin_attention(const CudaCore& core, const char* op, cons
   BLEND_ASSIGN(call.pos, core.stager().share(pos, n));
   call.rows = {
       rows_of(q),  rows_of(out), call.pos.as<uint32_t>(), rule.scale_of(call.view.head_dim),
-      rule.window, rule.softcap};
+      rule.window, rule.softcap, elements_of(rule.sinks)};
   return call;
 }
 

@@ -90,8 +90,13 @@ Status CudaBackend::attention_each(uint32_t layer, const AttentionRule& rule, Te
   }
   const auto scope = core_.enter();
   const auto group = static_cast<uint32_t>(static_cast<size_t>(q.cols) / view.kv_dim());
-  k::AttentionRows all = {rows_of(q),  rows_of(q),  nullptr, rule.scale_of(view.head_dim),
-                          rule.window, rule.softcap};
+  k::AttentionRows all = {rows_of(q),
+                          rows_of(q),
+                          nullptr,
+                          rule.scale_of(view.head_dim),
+                          rule.window,
+                          rule.softcap,
+                          elements_of(rule.sinks)};
   k::AttentionPlan plan;
   k::StepRows table;
   table.shape = view;

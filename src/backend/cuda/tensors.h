@@ -111,6 +111,11 @@ class CudaVector final : public Weight {
   int64_t n_;
 };
 
+// The first element of a vector; null where there is none.
+inline const float* elements_of(const Weight* vector) {
+  return vector == nullptr ? nullptr : static_cast<const CudaVector*>(vector)->data();
+}
+
 // Immutable.
 class CudaRopeTable final : public RopeTable {
  public:

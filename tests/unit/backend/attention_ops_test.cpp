@@ -17,6 +17,7 @@ struct Attention {
   AttentionRule rule;
   uint32_t capacity = 0;
   std::vector<double> k, v;  // [capacity, kv_dim]; k rotated
+  std::vector<float> sinks;  // of rule.sinks; empty: none
 
   size_t kv_dim() const { return config.kv_dim(); }
 
@@ -49,6 +50,7 @@ struct Attention {
     const auto cap = static_cast<double>(rule.softcap);
     return cap == 0 ? dot : cap * std::tanh(dot / cap);
   }
+  double sink(size_t head) const { return sinks.empty() ? -INFINITY : double{sinks[head]}; }
   std::vector<double> attend(const std::vector<double>& q, const std::vector<uint32_t>& pos) const {
     const size_t d = config.head_dim;
     std::vector<double> out(q.size()), w;
@@ -56,12 +58,13 @@ struct Attention {
       for (size_t h = 0; h < config.n_heads; ++h) {
         const size_t at = i * config.q_dim() + h * d, kv = h / config.group() * d;
         w.assign(pos[i] + 1, 0.0);
-        double largest = -1e300, sum = 0;
+        double largest = std::max(-1e300, sink(h));
         for (size_t j = first_key(pos[i]); j <= pos[i]; ++j) {
           for (size_t e = 0; e < d; ++e) w[j] += q[at + e] * k[j * kv_dim() + kv + e];
           w[j] = scored(w[j]);
           largest = std::max(largest, w[j]);
         }
+        double sum = std::exp(sink(h) - largest);
         for (size_t j = first_key(pos[i]); j <= pos[i]; ++j) sum += w[j] = std::exp(w[j] - largest);
         for (size_t j = first_key(pos[i]); j <= pos[i]; ++j) {
           for (size_t e = 0; e < d; ++e) out[at + e] += w[j] / sum * v[j * kv_dim() + kv + e];
@@ -81,7 +84,7 @@ struct Attention {
       for (size_t h = 0; h < config.n_heads; ++h) {
         const size_t at = i * config.q_dim() + h * d, kv = h / config.group() * d;
         w.assign(pos[i] + 1, 0.0);
-        double tempered = 0, others = 0;
+        double tempered = 0, others = std::exp(sink(h));
         for (size_t j = 0; j <= pos[i]; ++j) {
           for (size_t e = 0; e < d; ++e) w[j] += q[at + e] * k[j * kv_dim() + kv + e];
           w[j] /= std::sqrt(static_cast<double>(d));
@@ -108,7 +111,7 @@ struct Attention {
     for (size_t i = 0; i < pos.size(); ++i) {
       for (size_t h = 0; h < config.n_heads; ++h) {
         w.assign(pos[i] + 1, 0.0);
-        double total = 0;
+        double total = std::exp(sink(h));
         for (size_t j = first_key(pos[i]); j <= pos[i]; ++j) {
           for (size_t e = 0; e < d; ++e) {
             w[j] +=
@@ -146,6 +149,18 @@ TEST_P(BackendOps, RopeCacheAttention) {
     if (round % 3 == 1) ref.rule.window = static_cast<uint32_t>(number(1, ref.capacity));
     if (round % 5 == 4) ref.rule.softcap = static_cast<float>(number(1, 30));
     if (round % 5 == 3) ref.rule.scale = 0.07f;
+    std::unique_ptr<Weight> sinks;
+    if (round % 4 > 1) {
+      for (uint32_t h = 0; h < c.n_heads; ++h) {
+        ref.sinks.push_back(0.75f * static_cast<float>(h % 7) - 1.5f);
+      }
+      const auto stored = make_stored("sinks", ref.sinks, {c.n_heads}, DType::f32);
+      const TensorView* const parts[] = {&stored->view};
+      auto loaded = backend_->load_vector(parts, 0);
+      ASSERT_TRUE(loaded.is_ok());
+      sinks = std::move(*loaded);
+      ref.rule.sinks = sinks.get();
+    }
     const size_t kv_dim = ref.kv_dim();
     ref.k.resize(ref.capacity * kv_dim);
     ref.v.resize(ref.capacity * kv_dim);

@@ -15,13 +15,14 @@ struct Filled {
 };
 
 // One row of attention over a cache that turns nothing.
-std::vector<double> attend_row(const ModelConfig& c, const AttentionRule& rule, const float* q,
-                               const Filled& over, uint32_t pos) {
+std::vector<double> attend_row(const ModelConfig& c, const AttentionRule& rule,
+                               const std::vector<float>& sinks, const float* q, const Filled& over,
+                               uint32_t pos) {
   const size_t d = c.head_dim, width = size_t{2} * c.kv_dim();
   std::vector<double> out(c.q_dim()), w(pos + 1);
   const size_t begin = rule.window == 0 || pos < rule.window ? 0 : pos + 1 - rule.window;
   for (size_t h = 0; h < c.n_heads; ++h) {
-    double sum = 0;
+    double sum = sinks.empty() ? 0 : std::exp(double{sinks[h]});
     for (size_t j = begin; j <= pos; ++j) {
       const float* const k = over.kv.data() + j * width + h / c.group() * d;
       w[j] = 0;
@@ -53,6 +54,19 @@ TEST_P(BackendOps, AttentionOfRowsThatEachSeeTheirOwn) {
     AttentionRule rule;
     if (round % 3 == 1) rule.window = static_cast<uint32_t>(number(1, 90));
     if (round % 4 == 2) rule.softcap = 5;
+    std::vector<float> sinks;
+    std::unique_ptr<Weight> loaded;
+    if (round % 5 > 2) {
+      for (uint32_t h = 0; h < c.n_heads; ++h) {
+        sinks.push_back(0.75f * static_cast<float>(h % 7) - 1.5f);
+      }
+      const auto stored = make_stored("sinks", sinks, {c.n_heads}, DType::f32);
+      const TensorView* const parts[] = {&stored->view};
+      auto vector = backend_->load_vector(parts, 0);
+      ASSERT_TRUE(vector.is_ok());
+      loaded = std::move(*vector);
+      rule.sinks = loaded.get();
+    }
     // Few rows over long caches, of which the keys are split, or more than a launch may have.
     const bool longer = round % 2 == 0;
     const size_t n_caches = longer ? number(1, 4) : number(20, 40);
@@ -105,7 +119,7 @@ TEST_P(BackendOps, AttentionOfRowsThatEachSeeTheirOwn) {
       const auto at = got.begin() + static_cast<ptrdiff_t>(r.row * c.q_dim());
       ASSERT_NO_FATAL_FAILURE(
           expect_near({at, at + static_cast<ptrdiff_t>(c.q_dim())},
-                      attend_row(c, rule, q.data() + r.row * c.q_dim(), *over, r.pos)));
+                      attend_row(c, rule, sinks, q.data() + r.row * c.q_dim(), *over, r.pos)));
     }
   }
 }

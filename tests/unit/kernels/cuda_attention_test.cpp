@@ -24,6 +24,7 @@ struct Shape {
   uint32_t n_sms;  // many: the keys are split
   uint32_t window = 0;
   float softcap = 0.0f;
+  bool sinks = false;
 };
 
 class Memory {
@@ -78,7 +79,8 @@ void CudaAttention::check(const Shape& s) {
   SCOPED_TRACE(testing::Message() << "head_dim " << s.head_dim << " group " << s.group << " heads "
                                   << s.n_kv_heads << " rows " << s.n_rows << " slots " << s.n_slots
                                   << (s.bf16 ? " bf16" : " f32") << " sms " << s.n_sms << " window "
-                                  << s.window << " softcap " << s.softcap);
+                                  << s.window << " softcap " << s.softcap
+                                  << (s.sinks ? " with sinks" : ""));
   // Scattered rows; slots after the last of them are never written.
   std::vector<uint32_t> pos(s.n_slots);
   std::iota(pos.begin(), pos.end(), 0u);
@@ -103,7 +105,9 @@ void CudaAttention::check(const Shape& s) {
   std::vector<uint16_t> q16;
   for (const float x : q) q16.push_back(f32_to_bf16(x));
 
-  const Memory dk(k), dv(v), dpos(pos), dq = s.bf16 ? Memory(q16) : Memory(q);
+  std::vector<float> sinks(n_heads);
+  for (float& x : sinks) x = 2 * exact();
+  const Memory dsinks(sinks), dk(k), dv(v), dpos(pos), dq = s.bf16 ? Memory(q16) : Memory(q);
   AttentionRows rows;
   rows.q = {dq.as<>(), s.bf16 ? DType::bf16 : DType::f32, s.n_rows, q_dim};
   rows.out = rows.q;  // in place
@@ -111,6 +115,7 @@ void CudaAttention::check(const Shape& s) {
   rows.scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
   rows.window = s.window;
   rows.softcap = s.softcap;
+  if (s.sinks) rows.sinks = dsinks.as<float>();
   KvView cache;
   cache.k = dk.as<uint16_t>();
   cache.v = dv.as<uint16_t>();
@@ -145,7 +150,8 @@ void CudaAttention::check(const Shape& s) {
     for (size_t h = 0; h < n_heads; ++h) {
       const size_t head = h / s.group * s.n_slots * stride;
       w.assign(pos[i] + 1, 0.0);
-      double largest = -1e300, sum = 0;
+      const double sink = s.sinks ? double{sinks[h]} : -INFINITY;
+      double largest = sink, sum = 0;
       const size_t begin = s.window == 0 || pos[i] < s.window ? 0 : pos[i] + 1 - s.window;
       for (size_t j = begin; j <= pos[i]; ++j) {
         for (size_t d = 0; d < s.head_dim; ++d) {
@@ -158,7 +164,7 @@ void CudaAttention::check(const Shape& s) {
         largest = std::max(largest, w[j]);
       }
       // exp(s / T) of the tempered keys and exp(s) of the others, in one unit each.
-      double z[2] = {0, 0};
+      double z[2] = {std::exp(sink), 0};
       std::vector<double> parts[2] = {std::vector<double>(s.head_dim),
                                       std::vector<double>(s.head_dim)};
       for (size_t j = begin; j <= pos[i]; ++j) {
@@ -178,6 +184,7 @@ void CudaAttention::check(const Shape& s) {
                     static_cast<double>(kTolerance))
             << "two kinds: row " << i << " head " << h << " element " << d;
       }
+      sum = std::exp(sink - largest);
       for (size_t j = begin; j <= pos[i]; ++j) sum += w[j] = std::exp(w[j] - largest);
       for (size_t j = begin; j <= pos[i]; ++j) mass[j] += w[j] / sum;
       std::fill(want.begin(), want.end(), 0.0);
@@ -239,6 +246,13 @@ TEST_P(CudaAttention, SoftCaps) {
   ASSERT_NO_FATAL_FAILURE(check({64, 2, 2, 40, 130, true, 1, 0, 2.0f}));
   ASSERT_NO_FATAL_FAILURE(check({256, 2, 1, 20, 200, false, 1, 50, 5.0f}));
   ASSERT_NO_FATAL_FAILURE(check({64, 4, 1, 2, 600, true, 16, 300, 1.5f}));
+}
+
+TEST_P(CudaAttention, Sinks) {
+  ASSERT_NO_FATAL_FAILURE(check({64, 2, 2, 40, 130, true, 1, 0, 0.0f, true}));
+  ASSERT_NO_FATAL_FAILURE(check({64, 8, 2, 1, 700, true, 16, 128, 0.0f, true}));  // decode
+  ASSERT_NO_FATAL_FAILURE(check({64, 4, 1, 9, 900, false, 12, 0, 0.0f, true}));   // split
+  ASSERT_NO_FATAL_FAILURE(check({256, 3, 1, 20, 120, false, 1, 33, 5.0f, true}));
 }
 
 TEST_P(CudaAttention, FewKeys) {

@@ -504,6 +504,8 @@ TEST_P(Kernels, Attention) {
         a.head_dim, v_stride,   static_cast<float>(1 / std::sqrt(static_cast<double>(a.head_dim)))};
     if (number(0, 1) == 1) block.window = static_cast<uint32_t>(number(1, a.slots));
     if (number(0, 2) == 2) block.softcap = 1.0f + static_cast<float>(number(0, 40));
+    const std::vector<float> sinks = normal(a.group, 3.0f);
+    if (number(0, 1) == 1) block.sinks = sinks.data();
     // Keys before every row's window are masked whatever they hold.
     for (size_t s = 0; s < block.first_key(pos[0]); ++s) {
       for (size_t e = 0; e < a.head_dim; ++e) {
@@ -523,7 +525,8 @@ TEST_P(Kernels, Attention) {
     SCOPED_TRACE(testing::Message()
                  << a.rows << " rows, group " << a.group << ", head_dim " << a.head_dim
                  << ", slots " << a.slots << ", window " << block.window << ", softcap "
-                 << block.softcap << ", " << dtype_name(block.dtype));
+                 << block.softcap << (block.sinks == nullptr ? "" : ", sinks") << ", "
+                 << dtype_name(block.dtype));
     ASSERT_NO_FATAL_FAILURE(expect_close(q, want, block.softcap != 0 ? 1e-5 : 3e-6));
   }
 }
@@ -548,6 +551,34 @@ TEST_P(Kernels, AttentionKeepsPoison) {
     attention(block, scratch->as<float>());
     EXPECT_FLOAT_EQ(out[0], 1.0f);
     EXPECT_TRUE(std::isnan(out[head_dim]));
+  }
+}
+
+// One far below the scores leaves no trace, to the bit; one far above them takes all.
+TEST_P(Kernels, AttentionWithSinksFarOff) {
+  const size_t head_dim = 16, slots = 600, group = 2;
+  auto keys = AlignedBuffer::allocate(round_up(slots, 32) * head_dim * 4);
+  auto values = AlignedBuffer::allocate(round_up(slots, 32) * head_dim * 4);
+  auto scratch = AlignedBuffer::allocate(attention_scratch_floats(2, group, head_dim) * 4);
+  for (AlignedBuffer* buffer : {&*keys, &*values}) {
+    const std::vector<float> some = normal(round_up(slots, 32) * head_dim);
+    std::copy(some.begin(), some.end(), buffer->as<float>());
+  }
+  const std::vector<float> q = normal(2 * group * head_dim);
+  const std::vector<uint32_t> pos = {290, 599};
+  const auto run = [&](const float* sinks) {
+    std::vector<float> out(q.size());
+    AttentionBlock block{
+        q.data(), group * head_dim,  out.data(),          group * head_dim, pos.data(), 2,
+        group,    keys->as<float>(), values->as<float>(), head_dim,         head_dim,   0.25f};
+    block.sinks = sinks;
+    attention(block, scratch->as<float>());
+    return out;
+  };
+  const std::vector<float> far = {-1e30f, 1e30f}, plain = run(nullptr), got = run(far.data());
+  for (size_t i = 0; i < got.size(); ++i) {
+    const bool above = i / head_dim % group == 1;
+    ASSERT_EQ(got[i], above ? 0.0f : plain[i]) << i;
   }
 }
 
@@ -576,6 +607,8 @@ TEST_P(Kernels, AttentionMass) {
                              static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)))};
     if (round % 2 == 1) block.window = static_cast<uint32_t>(number(1, slots));
     if (round % 3 == 2) block.softcap = 1.0f + static_cast<float>(number(0, 40));
+    const std::vector<float> sink = normal(1, 3.0f);
+    if (round % 5 > 2) block.sink = sink.data();
     block.dtype = kCacheTypes[number(0, 2)];
     const AlignedBuffer kept = cached(keys->as<float>(), slots * head_dim, block.dtype);
     block.k = kept.data();
@@ -650,6 +683,9 @@ TEST_P(Kernels, AttentionTempered) {
     block.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)));
     block.temperature = round % 3 == 0 ? 1.0f : 0.7f;
     block.sum_scale = round % 5 == 0 ? 1.0f : 0.8f;
+    if (round % 6 > 2) block.window = static_cast<uint32_t>(number(1, slots));
+    const std::vector<float> sink = normal(1, 3.0f);
+    if (round % 4 > 1) block.sink = sink.data();
     block.mass = got_mass.data();
     auto scratch =
         AlignedBuffer::allocate(attention_tempered_scratch_floats(pos.back(), head_dim) * 4);
