@@ -1,5 +1,6 @@
 #include "cpu/swiglu.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -13,16 +14,32 @@
 
 #include "cpu/exp-inl.h"
 
+#ifndef BLEND_KERNELS_SWIGLU_ONCE  // shared by all targets
+#define BLEND_KERNELS_SWIGLU_ONCE
+namespace blend::kernels {
+
+enum class Gate { silu, gelu, clamped };
+
+}  // namespace blend::kernels
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // silu(g) = g * sigmoid(g), and gelu by tanh is g * sigmoid(2 z), z = sqrt(2 / pi) (g + 0.044715
 // g^3), for 0.5 (1 + tanh(z)) = sigmoid(2 z).
-template <bool kGelu, class D>
+template <Gate kGate, class D>
 HWY_INLINE hn::Vec<D> gated(D d, hn::Vec<D> g, hn::Vec<D> u) {
+  if constexpr (kGate == Gate::clamped) {  // a NaN is above nothing, and stays
+    const auto most = hn::Set(d, kGateLimit), least = hn::Set(d, -kGateLimit);
+    g = hn::IfThenElse(hn::Gt(g, most), most, g);
+    u = hn::IfThenElse(hn::Gt(u, most), most, u);
+    u = hn::Add(hn::IfThenElse(hn::Lt(u, least), least, u), hn::Set(d, 1.0f));
+  }
   auto z = g;
-  if constexpr (kGelu) {
+  if constexpr (kGate == Gate::clamped) z = hn::Mul(g, hn::Set(d, kGateGain));
+  if constexpr (kGate == Gate::gelu) {
     const auto cubic = hn::MulAdd(hn::Mul(g, g), hn::Set(d, 0.044715f), hn::Set(d, 1.0f));
     z = hn::Mul(hn::Mul(g, hn::Set(d, 1.5957691216f)), cubic);
   }
@@ -32,26 +49,30 @@ HWY_INLINE hn::Vec<D> gated(D d, hn::Vec<D> g, hn::Vec<D> u) {
   return hn::Mul(hn::Div(g, hn::Add(hn::Set(d, 1.0f), e)), u);
 }
 
-template <bool kGelu>
+template <Gate kGate>
 void gate_row(const float* gate, const float* up, size_t n, float* out) {
   const hn::CappedTag<float, 16> d;
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(gated<kGelu>(d, hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, out + i);
+    hn::StoreU(gated<kGate>(d, hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, out + i);
   }
   const hn::CappedTag<float, 1> d1;
   for (; i < n; ++i) {
-    hn::StoreU(gated<kGelu>(d1, hn::LoadU(d1, gate + i), hn::LoadU(d1, up + i)), d1, out + i);
+    hn::StoreU(gated<kGate>(d1, hn::LoadU(d1, gate + i), hn::LoadU(d1, up + i)), d1, out + i);
   }
 }
 
 void Swiglu(const float* gate, const float* up, size_t n, float* out) {
-  gate_row<false>(gate, up, n, out);
+  gate_row<Gate::silu>(gate, up, n, out);
 }
 
 void Geglu(const float* gate, const float* up, size_t n, float* out) {
-  gate_row<true>(gate, up, n, out);
+  gate_row<Gate::gelu>(gate, up, n, out);
+}
+
+void ClampedSwiglu(const float* gate, const float* up, size_t n, float* out) {
+  gate_row<Gate::clamped>(gate, up, n, out);
 }
 
 }  // namespace blend::kernels::HWY_NAMESPACE
@@ -62,6 +83,7 @@ namespace blend::kernels {
 
 HWY_EXPORT(Swiglu);
 HWY_EXPORT(Geglu);
+HWY_EXPORT(ClampedSwiglu);
 
 void swiglu(const float* gate, const float* up, size_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(Swiglu)(gate, up, n, out);
@@ -83,6 +105,19 @@ void geglu_ref(const float* gate, const float* up, size_t n, float* out) {
     const double g = static_cast<double>(gate[i]);
     const double z = std::sqrt(2.0 / std::numbers::pi) * (g + 0.044715 * g * g * g);
     out[i] = static_cast<float>(0.5 * g * (1.0 + std::tanh(z)) * static_cast<double>(up[i]));
+  }
+}
+
+void clamped_swiglu(const float* gate, const float* up, size_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(ClampedSwiglu)(gate, up, n, out);
+}
+
+void clamped_swiglu_ref(const float* gate, const float* up, size_t n, float* out) {
+  const auto limit = static_cast<double>(kGateLimit), gain = static_cast<double>(kGateGain);
+  for (size_t i = 0; i < n; ++i) {
+    const double g = std::min(static_cast<double>(gate[i]), limit);
+    const double u = std::clamp(static_cast<double>(up[i]), -limit, limit);
+    out[i] = static_cast<float>(g / (1.0 + std::exp(-gain * g)) * (u + 1.0));
   }
 }
 

@@ -322,6 +322,28 @@ TEST_P(Kernels, Swiglu) {
   }
 }
 
+TEST_P(Kernels, ClampedSwiglu) {
+  for (size_t n : {1, 3, 16, 17, 100, 5000}) {
+    auto gate = normal(n, 6.0f), up = normal(n, 6.0f);
+    gate[0] = -1000.0f;
+    up[0] = -1000.0f;
+    gate[n / 2] = up[n / 2] = 1000.0f;
+    std::vector<float> got(n), want(n);
+    clamped_swiglu(gate.data(), up.data(), n, got.data());
+    clamped_swiglu_ref(gate.data(), up.data(), n, want.data());
+    for (size_t i = 0; i < n; ++i) {
+      // Where up is about -1, the sum with 1 has few digits left.
+      ASSERT_NEAR(got[i], want[i], 1e-6 * std::abs(want[i]) + 1e-6) << gate[i] << " " << up[i];
+    }
+    for (std::vector<float>* poisoned : {&gate, &up}) {
+      const float kept = std::exchange((*poisoned)[n - 1], std::nanf(""));
+      clamped_swiglu(gate.data(), up.data(), n, got.data());
+      EXPECT_TRUE(std::isnan(got[n - 1]));
+      (*poisoned)[n - 1] = kept;
+    }
+  }
+}
+
 TEST_P(Kernels, Rope) {
   for (int round = 0; round < 60; ++round) {
     RopeRow row;
