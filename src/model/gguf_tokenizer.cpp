@@ -175,6 +175,15 @@ Result<std::unique_ptr<Tokenizer>> read_bpe(const GgufReader& gguf) {
   BLEND_ASSIGN(spec.bos, token_id(gguf, "tokenizer.ggml.bos_token_id", -1));
   BLEND_ASSIGN(spec.eos, token_id(gguf, "tokenizer.ggml.eos_token_id", -1));
   BLEND_ASSIGN(spec.stop, stop_ids(gguf));
+  BLEND_ASSIGN(const std::optional<std::string> architecture,
+               gguf.get_string("general.architecture"));
+  if (architecture.value_or("") == "gpt-oss") {
+    // The end of a call of a tool, which no key names.
+    const auto call = std::find(spec.tokens.begin(), spec.tokens.end(), "<|call|>");
+    if (call != spec.tokens.end()) {
+      spec.stop.push_back(static_cast<int32_t>(call - spec.tokens.begin()));
+    }
+  }
   BLEND_ASSIGN(const std::optional<bool> add_bos, gguf.get_bool("tokenizer.ggml.add_bos_token"));
   spec.add_bos = add_bos.value_or(pre->add_bos);
   BLEND_ASSIGN(std::unique_ptr<BpeTokenizer> tokenizer, BpeTokenizer::create(std::move(spec)));

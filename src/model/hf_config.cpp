@@ -247,10 +247,11 @@ Status HfConfigReader::read_tensors() {
                       member, activation.c_str(), wanted);
   }
   if (family_.gemma) c_.activation = Activation::gelu_tanh;
-  if (root_.get("quantization_config")) {
+  BLEND_ASSIGN(out_.quantization, read_hf_quantization(root_));
+  const bool mxfp4 = out_.quantization.method == HfQuantization::Method::mxfp4;
+  if (mxfp4 && family_.model_type != "gpt_oss") {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "quantization_config: quantized safetensors are not supported; libblend "
-                      "reads F32, F16 and BF16 here, and quantized GGUF files");
+                      "quantization_config: libblend reads mxfp4 in a gpt_oss alone");
   }
   return Status::ok();
 }

@@ -3,6 +3,7 @@
 
 #include "base/json_reader.h"
 #include "model/config.h"
+#include "model/hf_quantization.h"
 
 namespace blend {
 
@@ -15,6 +16,7 @@ struct HfConfig {
   bool shared_mlp = false;      // the feed-forward's, with gate and up as one matrix (Granite 4)
   bool layer_norms = false;     // those of the norms of Q and K (Hunyuan)
   bool granite_shared = false;  // shared experts have those of shared_mlp (Granite)
+  HfQuantization quantization;
 };
 
 // FORMAT names the member that makes no sense, UNSUPPORTED the unsupported feature. Members that

@@ -157,16 +157,15 @@ Result<Experts> read_hf_experts(const JsonView& root, HfExperts kind, const Mode
   return HfExpertsReader(root, kind, config).read();
 }
 
-const HfExpertNames& hf_expert_names(const HfWeights& weights, uint32_t layer) {
+const HfExpertNames& hf_expert_names(const HfTensors& weights, uint32_t layer) {
   for (const HfExpertNames& names : kNames) {
     if (weights.has(of_layer(layer, names.router))) return names;
   }
   return kNames[0];
 }
 
-Result<TensorView> find_hf_expert(const HfWeights& weights, const HfExpertNames& names,
-                                  TensorRole role, uint32_t layer, uint32_t expert,
-                                  const ModelConfig& config) {
+Result<TensorView> find_hf_expert(HfTensors& weights, const HfExpertNames& names, TensorRole role,
+                                  uint32_t layer, uint32_t expert, const ModelConfig& config) {
   const bool down = role == TensorRole::expert_down;
   const char* const all = down ? names.all_down : names.all_gate_up;
   if (all != nullptr && (names.stem == nullptr || weights.has(of_layer(layer, all)))) {

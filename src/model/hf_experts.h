@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/json_reader.h"
-#include "model/hf_weights.h"
+#include "model/hf_tensors.h"
 #include "model/model_source.h"
 
 namespace blend {
@@ -36,11 +36,10 @@ struct HfExpertNames {
   const char* down;
 };
 // Those that the router's name in a layer speaks for, or the usual ones.
-const HfExpertNames& hf_expert_names(const HfWeights& weights, uint32_t layer);
+const HfExpertNames& hf_expert_names(const HfTensors& weights, uint32_t layer);
 
 // The tensor of a role of one expert.
-Result<TensorView> find_hf_expert(const HfWeights& weights, const HfExpertNames& names,
-                                  TensorRole role, uint32_t layer, uint32_t expert,
-                                  const ModelConfig& config);
+Result<TensorView> find_hf_expert(HfTensors& weights, const HfExpertNames& names, TensorRole role,
+                                  uint32_t layer, uint32_t expert, const ModelConfig& config);
 
 }  // namespace blend

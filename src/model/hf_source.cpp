@@ -5,15 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <unordered_set>
+#include <optional>
 
 #include "base/files/mapped_file.h"
 #include "model/fingerprint.h"
 #include "model/fused_tensors.h"
 #include "model/hf_config.h"
 #include "model/hf_experts.h"
+#include "model/hf_tensors.h"
 #include "model/hf_tokenizer.h"
-#include "model/hf_weights.h"
 #include "model/tensor_table.h"
 
 namespace blend {
@@ -122,15 +122,16 @@ class HfSource final : public ModelSource {
   }
 
  private:
-  Result<TensorView> find(TensorRole role, uint32_t layer) const;
-  Result<TensorView> find_choice(uint32_t layer) const;
+  Result<TensorView> find(TensorRole role, uint32_t layer);
+  Result<TensorView> find_choice(uint32_t layer);
   Status refuse_others() const;
   Status check_tied_output(const Watch& watch) const;
 
   HfConfig hf_;
   HfTokenizer tokenizer_;
-  HfWeights weights_;
+  HfTensors weights_;
   TensorTable tensors_;
+  std::optional<TensorView> spare_output_;  // beside a tied one
 };
 
 Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
@@ -147,7 +148,7 @@ Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
   ModelConfig& c = source->hf_.model;
   c.name = last_name(path);
   BLEND_ASSIGN(source->tokenizer_, open_hf_tokenizer(path, root, c.n_vocab));
-  BLEND_ASSIGN(source->weights_, HfWeights::open(path));
+  BLEND_ASSIGN(source->weights_, HfTensors::open(path, source->hf_.quantization));
   BLEND_ASSIGN(
       source->tensors_,
       TensorTable::fill(c, source->hf_.tied, [&](TensorRole role, uint32_t layer, uint32_t expert) {
@@ -155,13 +156,18 @@ Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
         return find_hf_expert(source->weights_, hf_expert_names(source->weights_, layer), role,
                               layer, expert, c);
       }));
+  if (source->hf_.tied && source->weights_.has(kOutput)) {
+    BLEND_ASSIGN(source->spare_output_, source->weights_.view(kOutput));
+  }
   BLEND_RETURN_IF_ERROR(source->refuse_others());
   // The type of the matrices that do most of the work.
-  c.weight_dtype = source->tensor(TensorRole::attn_q, 0).dtype;
+  const TensorView& q = source->tensor(TensorRole::attn_q, 0);
+  c.weight_blocks = q.blocks;
+  c.weight_dtype = q.blocks == BlockType::none ? q.dtype : DType::f16;
   return std::unique_ptr<ModelSource>(std::move(source));
 }
 
-Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) const {
+Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) {
   if (role == TensorRole::router) {
     return weights_.view(tensor_name(hf_expert_names(weights_, layer).router, role, layer));
   }
@@ -174,7 +180,7 @@ Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) const {
 }
 
 // ERNIE 4.5's bias for the choice of experts, which has a dimension too many.
-Result<TensorView> HfSource::find_choice(uint32_t layer) const {
+Result<TensorView> HfSource::find_choice(uint32_t layer) {
   constexpr TensorRole kRole = TensorRole::router_choice;
   const std::string usual = tensor_name(own_name(kRole, hf_), kRole, layer),
                     other =
@@ -187,13 +193,9 @@ Result<TensorView> HfSource::find_choice(uint32_t layer) const {
 // A tensor that is not used here would change the result where it belongs (adapters):
 // better no model than a wrong one.
 Status HfSource::refuse_others() const {
-  std::unordered_set<std::string_view> known;
-  for (const TensorView& t : tensors_.all()) known.insert(t.name);
-  for (const std::string& name : weights_.names()) {
-    // Old files hold the rotation's frequencies, which follow from the base; for a tied output see
-    // check_tied_output.
-    const bool spare = name.ends_with(".rotary_emb.inv_freq") || (hf_.tied && name == kOutput);
-    if (spare || known.contains(name)) continue;
+  for (const std::string& name : weights_.unused()) {
+    // Old files hold the rotation's frequencies, which follow from the base.
+    if (name.ends_with(".rotary_emb.inv_freq")) continue;
     std::string shown = name.substr(0, 120);
     for (char& ch : shown) ch = ch >= ' ' && ch < 127 ? ch : '?';
     return make_error(BLEND_E_UNSUPPORTED,
@@ -210,9 +212,9 @@ Status HfSource::refuse_others() const {
 // may differ; that takes no more than the embedding's fingerprint, and can be cancelled like that.
 Status HfSource::check_tied_output(const Watch& watch) const {
   constexpr size_t kStep = size_t{16} << 20;
-  if (!hf_.tied || !weights_.has(kOutput)) return Status::ok();
+  if (!spare_output_) return Status::ok();
   const TensorView& embedding = tensor(TensorRole::embedding, 0);
-  BLEND_ASSIGN(const TensorView output, weights_.view(kOutput));
+  const TensorView& output = *spare_output_;
   bool equal = output.dtype == embedding.dtype && output.shape == embedding.shape;
   for (size_t at = 0; equal && at < embedding.bytes(); at += kStep) {
     BLEND_RETURN_IF_ERROR(watch.check());

@@ -89,12 +89,18 @@ Status HfWeights::read_index(const std::string& directory, const MappedFile& ind
   return Status::ok();
 }
 
-Result<TensorView> HfWeights::view(const std::string& name) const {
+Result<HfTensor> HfWeights::raw(const std::string& name) const {
   const auto place = places_.find(name);
   if (place == places_.end()) {
     return make_error(BLEND_E_FORMAT, "tensor '%s' is missing", name.c_str());
   }
   const SafetensorsTensor& t = *place->second.tensor;
+  const std::byte* const file = shards_[place->second.shard].file.bytes().data();
+  return HfTensor{name, t.dtype, t.shape, file + t.offset};
+}
+
+Result<TensorView> HfWeights::view(const std::string& name) const {
+  BLEND_ASSIGN(HfTensor t, raw(name));
   TensorView view;
   view.name = name;
   if (t.dtype == "F32") {
@@ -107,8 +113,8 @@ Result<TensorView> HfWeights::view(const std::string& name) const {
     return make_error(BLEND_E_UNSUPPORTED, "tensor '%s' is %.20s; libblend reads F32, F16 and BF16",
                       name.c_str(), t.dtype.c_str());
   }
-  view.shape = t.shape;
-  view.data = shards_[place->second.shard].file.bytes().data() + t.offset;
+  view.shape = std::move(t.shape);
+  view.data = t.data;
   return view;
 }
 

@@ -14,12 +14,22 @@
 
 namespace blend {
 
+// A tensor as the file has it, of any type; checked to lie inside the file.
+struct HfTensor {
+  std::string name;
+  std::string dtype;  // "F32", "F8_E4M3", ...
+  std::vector<int64_t> shape;
+  const std::byte* data = nullptr;
+};
+
 // Immutable once open; safe for concurrent use. The files stay mapped while it lives.
 class HfWeights {
  public:
   static Result<HfWeights> open(const std::string& directory);
 
   bool has(std::string_view name) const { return places_.contains(std::string(name)); }
+  // FORMAT: no such tensor.
+  Result<HfTensor> raw(const std::string& name) const;
   // FORMAT: no such tensor; UNSUPPORTED: one of a type that libblend does not compute with.
   Result<TensorView> view(const std::string& name) const;
   // Names of all tensors.

@@ -184,6 +184,22 @@ TEST(GgufBpeFile, FingerprintCoversMergesAndPre) {
   EXPECT_NE(hash(w), hash(GgufWriter(w).string("tokenizer.ggml.pre", "smollm")));
 }
 
+// The end of a call of a tool has no key; in other models its text is nothing special.
+TEST(GgufBpeFile, ACallOfAToolEndsTheAnswerOfAGptOss) {
+  test::GgufVocabulary v = gguf_vocabulary(golden_tokenizer("gpt2"));
+  const auto call = static_cast<int32_t>(v.tokens.size());
+  v.tokens.push_back("<|call|>");
+  v.types.push_back(3);
+  for (const char* architecture : {"gpt-oss", "qwen2"}) {
+    GgufWriter w = vocabulary_file("gpt2", "gpt-2");
+    w.strings("tokenizer.ggml.tokens", v.tokens).i32s("tokenizer.ggml.token_type", v.types);
+    w.string("general.architecture", architecture);
+    const auto t = must_open(w);
+    ASSERT_NE(t, nullptr);
+    EXPECT_EQ(t->is_stop(call), std::string(architecture) == "gpt-oss") << architecture;
+  }
+}
+
 // Converters give tokens of one byte the type that the original's added tokens had.
 TEST(GgufBpeFile, BytesOfAnyTypeAreFound) {
   const test::GgufVocabulary v = gguf_vocabulary(golden_tokenizer("gpt2"));
