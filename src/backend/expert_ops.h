@@ -19,9 +19,12 @@ namespace blend {
 
 // The weights of one layer's experts.
 struct ExpertLayer {
-  const Weight* gate_up = nullptr;      // ExpertOps::load(): of each [2 * experts.d_ff, d_model]
-  const Weight* down = nullptr;         // of each [d_model, experts.d_ff]
-  const Weight* choice_bias = nullptr;  // load_vector(): [experts.count]; null: none
+  const Weight* gate_up = nullptr;  // ExpertOps::load(): of each [2 * experts.d_ff, d_model]
+  const Weight* down = nullptr;     // of each [d_model, experts.d_ff]
+  // load_vector(); null: none.
+  const Weight* choice_bias = nullptr;   // [experts.count]
+  const Weight* gate_up_bias = nullptr;  // of each [2 * experts.d_ff], one after another
+  const Weight* down_bias = nullptr;     // of each [d_model]
 };
 
 // Thread-safe, as the Backend.
@@ -38,7 +41,8 @@ class ExpertOps {
   virtual size_t scratch_bytes(const ModelConfig& config, uint32_t max_rows) const = 0;
 
   // y[i] = sum over the chosen experts e, in ascending order, of
-  //        weight(i, e) * down_e (activation(gate_e x[i]) * up_e x[i]).
+  //        weight(i, e) * down_e (activation(gate_e x[i]) * up_e x[i]),
+  // with the biases of gate, up and down.
   // scores: the router's logits [rows, experts.count], overwritten. x, y: [rows, d_model], apart.
   virtual Status run(const ExpertLayer& layer, const ModelConfig& config, Tensor x, Tensor scores,
                      Tensor y, DeviceBuffer& scratch) = 0;

@@ -245,9 +245,10 @@ Status Forward::add_experts(uint32_t layer, Tensor normed, Tensor xb) {
   const Tensor scores = view(*scores_, rows, c.experts.count);
   const Tensor added = view(*added_, rows, c.d_model);
   BLEND_RETURN_IF_ERROR(matmul(*w.router, normed, scores, false));
-  BLEND_RETURN_IF_ERROR(
-      b.experts()->run({w.expert_gate_up.get(), w.expert_down.get(), w.router_choice.get()}, c,
-                       normed, scores, added, *expert_scratch_));
+  if (w.router_bias != nullptr) BLEND_RETURN_IF_ERROR(b.add_bias(*w.router_bias, scores));
+  const ExpertLayer experts{w.expert_gate_up.get(), w.expert_down.get(), w.router_choice.get(),
+                            w.expert_gate_up_bias.get(), w.expert_down_bias.get()};
+  BLEND_RETURN_IF_ERROR(b.experts()->run(experts, c, normed, scores, added, *expert_scratch_));
   if (w.gate_up != nullptr) {
     BLEND_ASSIGN(const Tensor act, inner_rows(layer, normed));
     BLEND_RETURN_IF_ERROR(matmul(*w.ffn_down, act, added, true));

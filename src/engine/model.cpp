@@ -153,6 +153,26 @@ Status Model::pack_experts(std::unique_ptr<Weight>& out, uint32_t layer,
   return Status::ok();
 }
 
+// Those of gate and up are stacked like the matrices.
+Status Model::pack_expert_biases(uint32_t layer) {
+  using R = TensorRole;
+  LayerWeights& l = layers_[layer];
+  std::vector<TensorView> rows;
+  for (int64_t e = 0; e < config().experts.count; ++e) {
+    for (const R role : {R::expert_gate_bias, R::expert_up_bias}) {
+      TensorView row = source_->tensor(role, layer);
+      row.data = row.row(e);
+      row.shape = {row.cols()};
+      rows.push_back(std::move(row));
+    }
+  }
+  std::vector<const TensorView*> parts;
+  for (const TensorView& row : rows) parts.push_back(&row);
+  BLEND_ASSIGN(l.expert_gate_up_bias, backend().load_vector(parts, 0));
+  weight_bytes_ += l.expert_gate_up_bias->bytes();
+  return pack_vector(l.expert_down_bias, layer, {R::expert_down_bias}, 0);
+}
+
 Status Model::pack_feed_forward(uint32_t layer) {
   using R = TensorRole;
   LayerWeights& l = layers_[layer];
@@ -164,6 +184,8 @@ Status Model::pack_feed_forward(uint32_t layer) {
   const WeightForm form = form_ == WeightForm::int8 ? WeightForm::packed : form_;
   BLEND_RETURN_IF_ERROR(pack_matrix(l.router, layer, {R::router}, form));
   BLEND_RETURN_IF_ERROR(pack_vector(l.router_choice, layer, {R::router_choice}, 0));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.router_bias, layer, {R::router_bias}, 0));
+  if (config().experts.biases) BLEND_RETURN_IF_ERROR(pack_expert_biases(layer));
   BLEND_RETURN_IF_ERROR(pack_experts(l.expert_gate_up, layer, {R::expert_gate, R::expert_up}));
   BLEND_RETURN_IF_ERROR(pack_experts(l.expert_down, layer, {R::expert_down}));
   if (config().experts.shared_d_ff == 0) return Status::ok();

@@ -28,22 +28,25 @@ struct LayerWeights {
   std::unique_ptr<Weight> gate_up;   // [2 * common_d_ff, d_model]: gate over up, one GEMM
   std::unique_ptr<Weight> ffn_down;  // [d_model, common_d_ff]
   // Null where the config has none.
-  std::unique_ptr<Weight> router;          // [experts.count, d_model]
-  std::unique_ptr<Weight> router_choice;   // [experts.count]
-  std::unique_ptr<Weight> expert_gate_up;  // ExpertOps::load()
-  std::unique_ptr<Weight> expert_down;     // ExpertOps::load()
-  std::unique_ptr<Weight> q_bias;          // [n_heads * head_dim]
-  std::unique_ptr<Weight> kv_bias;         // [2 * kv_dim]
-  std::unique_ptr<Weight> qkv_bias;        // both, where qkv is
-  std::unique_ptr<Weight> q_norm;          // before RoPE: [head_dim], or of all heads
-  std::unique_ptr<Weight> k_norm;          // [head_dim], or of all heads
-  std::unique_ptr<Weight> late_q_norm;     // after RoPE, with K's weights in it: [head_dim]
-  std::unique_ptr<Weight> attn_sinks;      // [n_heads]
-  std::unique_ptr<Weight> attn_out_bias;   // [d_model]
-  std::unique_ptr<Weight> attn_post_norm;  // [d_model]
-  std::unique_ptr<Weight> gate_up_bias;    // [2 * d_ff]
-  std::unique_ptr<Weight> ffn_down_bias;   // [d_model]
-  std::unique_ptr<Weight> ffn_post_norm;   // [d_model]
+  std::unique_ptr<Weight> router;               // [experts.count, d_model]
+  std::unique_ptr<Weight> router_choice;        // [experts.count]
+  std::unique_ptr<Weight> router_bias;          // [experts.count]
+  std::unique_ptr<Weight> expert_gate_up;       // ExpertOps::load()
+  std::unique_ptr<Weight> expert_down;          // ExpertOps::load()
+  std::unique_ptr<Weight> expert_gate_up_bias;  // ExpertLayer
+  std::unique_ptr<Weight> expert_down_bias;     // ExpertLayer
+  std::unique_ptr<Weight> q_bias;               // [n_heads * head_dim]
+  std::unique_ptr<Weight> kv_bias;              // [2 * kv_dim]
+  std::unique_ptr<Weight> qkv_bias;             // both, where qkv is
+  std::unique_ptr<Weight> q_norm;               // before RoPE: [head_dim], or of all heads
+  std::unique_ptr<Weight> k_norm;               // [head_dim], or of all heads
+  std::unique_ptr<Weight> late_q_norm;          // after RoPE, with K's weights in it: [head_dim]
+  std::unique_ptr<Weight> attn_sinks;           // [n_heads]
+  std::unique_ptr<Weight> attn_out_bias;        // [d_model]
+  std::unique_ptr<Weight> attn_post_norm;       // [d_model]
+  std::unique_ptr<Weight> gate_up_bias;         // [2 * d_ff]
+  std::unique_ptr<Weight> ffn_down_bias;        // [d_model]
+  std::unique_ptr<Weight> ffn_post_norm;        // [d_model]
 };
 
 // A described model with its weights and tokenizer. Safe for concurrent use.
@@ -84,6 +87,7 @@ class Model final : public ModelDescription {
   Status pack_layer(uint32_t layer);
   Status pack_qk_norms(uint32_t layer);
   Status pack_feed_forward(uint32_t layer);
+  Status pack_expert_biases(uint32_t layer);
   // A matrix of each expert.
   Status pack_experts(std::unique_ptr<Weight>& out, uint32_t layer,
                       std::initializer_list<TensorRole> roles);

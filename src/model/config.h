@@ -60,6 +60,8 @@ struct LayerAttention {
 enum class Activation : uint8_t {
   silu,
   gelu_tanh,  // GELU by its tanh form (Gemma)
+  // gate * sigmoid(1.702 gate) * (up + 1), gate at most 7, up between 7 and -7 (gpt-oss)
+  clamped_silu,
 };
 
 // Whether Q and K are normalised, and how.
@@ -82,6 +84,8 @@ struct Experts {
   // Scores are the softmax of the router's logits.
   bool normalised = false;   // the weights of a row are divided by their sum
   bool choice_bias = false;  // each expert has a bias that its score has for the choice alone
+  bool router_bias = false;  // the router's logits have a bias
+  bool biases = false;       // gate, up and down of each expert have
   float scale = 1;           // of the weights
   std::vector<bool> dense;   // [n_layers]: the layers without experts; empty: there are none
 

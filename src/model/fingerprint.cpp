@@ -32,7 +32,8 @@ void hash_rope(const RopeParams& r, Sha256Hasher& hasher) {
 void hash_experts(const Experts& e, Sha256Hasher& hasher) {
   hasher.field("experts");
   for (const uint32_t n : {e.count, e.used, e.d_ff, e.shared_d_ff}) hasher.field(uint64_t{n});
-  hasher.field(uint64_t{(e.normalised ? 1u : 0u) | (e.choice_bias ? 2u : 0u)});
+  hasher.field(uint64_t{(e.normalised ? 1u : 0u) | (e.choice_bias ? 2u : 0u) |
+                        (e.router_bias ? 4u : 0u) | (e.biases ? 8u : 0u)});
   hasher.field(uint64_t{std::bit_cast<uint32_t>(e.scale)});
   hasher.field(static_cast<uint64_t>(e.dense.size()));
   for (const bool dense : e.dense) hasher.field(uint64_t{dense ? 1u : 0u});

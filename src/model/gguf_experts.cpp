@@ -86,7 +86,7 @@ Status GgufExpertsReader::read_weights() {
                     key("expert_weights_scale").c_str(), *scale);
 }
 
-// Which layers are dense, and whether there are biases for the choice.
+// Which layers are dense, and which biases there are.
 Status GgufExpertsReader::read_layers() {
   BLEND_ASSIGN(const uint32_t first,
                number("leading_dense_block_count", 0, 0, config_.n_layers - 1));
@@ -105,8 +105,11 @@ Status GgufExpertsReader::read_layers() {
                       key("interleave_moe_layer_step").c_str());
   }
   if (!any) out_.dense.clear();
-  const std::string bias = "blk." + std::to_string(sparse) + ".exp_probs_b.bias";
-  out_.choice_bias = gguf_.tensor(bias) != nullptr;
+  const std::string layer = "blk." + std::to_string(sparse) + ".";
+  const auto has = [&](const char* name) { return gguf_.tensor(layer + name) != nullptr; };
+  out_.choice_bias = has("exp_probs_b.bias");
+  out_.router_bias = has("ffn_gate_inp.bias");
+  out_.biases = has("ffn_gate_exps.bias");
   return Status::ok();
 }
 

@@ -20,6 +20,8 @@ constexpr HfExpertNames kNames[] = {
      "block_sparse_moe.output_linear.weight", nullptr, nullptr, nullptr, nullptr},
     {"block_sparse_moe.router.weight", "block_sparse_moe.experts.gate_up_proj",
      "block_sparse_moe.experts.down_proj", nullptr, nullptr, nullptr, nullptr},
+    {"mlp.router.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", nullptr, nullptr,
+     nullptr, nullptr, true},
 };
 
 std::string of_layer(uint32_t layer, const std::string& name) {
@@ -67,6 +69,7 @@ Result<Experts> HfExpertsReader::read() {
   BLEND_RETURN_IF_ERROR(read_shared());
   BLEND_RETURN_IF_ERROR(read_layers());
   out_.choice_bias = kind_ == HfExperts::ernie;
+  out_.router_bias = out_.biases = kind_ == HfExperts::gpt_oss;
   out_.normalised = kind_ != HfExperts::qwen && kind_ != HfExperts::olmoe;
   if (!out_.normalised) {
     BLEND_ASSIGN(out_.normalised, root_.boolean_or("norm_topk_prob", false));
@@ -80,6 +83,15 @@ Status HfExpertsReader::refuse_others() const {
       return clip->error(BLEND_E_UNSUPPORTED, "clipping Q, K and V is not supported");
     }
   }
+  if (kind_ == HfExperts::gpt_oss) {
+    for (const auto& [name, wanted] : {std::pair<const char*, double>{"swiglu_limit", 7},
+                                       std::pair<const char*, double>{"swiglu_alpha", 1.702}}) {
+      const std::optional<JsonView> value = root_.get(name);
+      if (!value) continue;
+      BLEND_ASSIGN(const double number, value->number());
+      if (number != wanted) return value->error(BLEND_E_UNSUPPORTED, "libblend runs 7 and 1.702");
+    }
+  }
   if (config_.ffn_bias) {
     return make_error(BLEND_E_UNSUPPORTED,
                       "biases of the feed-forward beside experts are not supported");
@@ -89,10 +101,11 @@ Status HfExpertsReader::refuse_others() const {
 
 Status HfExpertsReader::read_counts() {
   const bool qwen = kind_ == HfExperts::qwen, ernie = kind_ == HfExperts::ernie;
-  const uint32_t usual = qwen ? 128 : ernie || kind_ == HfExperts::olmoe ? 64 : 8;
+  const bool gpt_oss = kind_ == HfExperts::gpt_oss;
+  const uint32_t usual = qwen || gpt_oss ? 128 : ernie || kind_ == HfExperts::olmoe ? 64 : 8;
   BLEND_ASSIGN(out_.count, number({"num_experts", "num_local_experts", "moe_num_experts"}, usual, 1,
                                   kMaxExperts));
-  const uint32_t usually_used = ernie ? 6 : qwen || kind_ == HfExperts::olmoe ? 8 : 2;
+  const uint32_t usually_used = ernie ? 6 : gpt_oss ? 4 : qwen || kind_ == HfExperts::olmoe ? 8 : 2;
   BLEND_ASSIGN(out_.used, number({"num_experts_per_tok", "moe_k"}, usually_used, 1, kMaxExperts));
   if (out_.used > out_.count) {
     return make_error(BLEND_E_FORMAT, "%s is %u of %u experts",
@@ -164,10 +177,23 @@ const HfExpertNames& hf_expert_names(const HfTensors& weights, uint32_t layer) {
   return kNames[0];
 }
 
+Result<TensorView> find_gpt_oss_bias(HfTensors& weights, TensorRole role, uint32_t layer) {
+  if (role == TensorRole::router_bias) return weights.view(of_layer(layer, "mlp.router.bias"));
+  if (role == TensorRole::expert_down_bias) {
+    return weights.view(of_layer(layer, "mlp.experts.down_proj_bias"));
+  }
+  return weights.every_other(of_layer(layer, "mlp.experts.gate_up_proj_bias"),
+                             role == TensorRole::expert_gate_bias ? 0 : 1);
+}
+
 Result<TensorView> find_hf_expert(HfTensors& weights, const HfExpertNames& names, TensorRole role,
                                   uint32_t layer, uint32_t expert, const ModelConfig& config) {
   const bool down = role == TensorRole::expert_down;
   const char* const all = down ? names.all_down : names.all_gate_up;
+  if (names.alternate) {
+    BLEND_ASSIGN(TensorView whole, weights.experts(of_layer(layer, all), !down));
+    return part_of_expert(std::move(whole), role, expert, !down, config);
+  }
   if (all != nullptr && (names.stem == nullptr || weights.has(of_layer(layer, all)))) {
     BLEND_ASSIGN(TensorView whole, weights.view(of_layer(layer, all)));
     return part_of_expert(std::move(whole), role, expert, !down, config);

@@ -17,6 +17,7 @@ enum class HfExperts : uint8_t {
   mixtral,  // always normalised
   granite,  // always normalised, shared ones in a part of the models
   ernie,    // shared ones, a bias for the choice, layers from one to another
+  gpt_oss,  // always normalised, biases everywhere; rows of gate and up alternate
 };
 
 // FORMAT names the member that makes no sense, UNSUPPORTED one that asks for something else.
@@ -26,7 +27,7 @@ Result<Experts> read_hf_experts(const JsonView& root, HfExperts kind, const Mode
 // Names after "model.layers.<layer>."
 struct HfExpertNames {
   const char* router;
-  // Tensors of all experts at once; null: there are none.
+  // Tensors of all experts at once; null: there are none. alternate: HfTensors::experts().
   const char* all_gate_up;
   const char* all_down;
   // Tensors of one expert: stem, its number, and an end.
@@ -34,9 +35,13 @@ struct HfExpertNames {
   const char* gate;
   const char* up;
   const char* down;
+  bool alternate = false;
 };
 // Those that the router's name in a layer speaks for, or the usual ones.
 const HfExpertNames& hf_expert_names(const HfTensors& weights, uint32_t layer);
+
+// The router's bias and the experts' in a layer of a gpt-oss.
+Result<TensorView> find_gpt_oss_bias(HfTensors& weights, TensorRole role, uint32_t layer);
 
 // The tensor of a role of one expert.
 Result<TensorView> find_hf_expert(HfTensors& weights, const HfExpertNames& names, TensorRole role,

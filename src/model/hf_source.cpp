@@ -51,7 +51,11 @@ constexpr std::array<const char*, kTensorRoles> kHfNames = {
     "mlp.shared_experts.gate_proj.weight",
     "mlp.shared_experts.up_proj.weight",
     "mlp.shared_experts.down_proj.weight",
-    nullptr,  // those of experts: hf_experts.h
+    nullptr,  // biases beside experts, and experts: hf_experts.h
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
     nullptr,
     nullptr,
 };
@@ -160,10 +164,9 @@ Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
     BLEND_ASSIGN(source->spare_output_, source->weights_.view(kOutput));
   }
   BLEND_RETURN_IF_ERROR(source->refuse_others());
-  // The type of the matrices that do most of the work.
-  const TensorView& q = source->tensor(TensorRole::attn_q, 0);
-  c.weight_blocks = q.blocks;
-  c.weight_dtype = q.blocks == BlockType::none ? q.dtype : DType::f16;
+  const TensorView& usual = source->tensors_.usual_matrix(c);
+  c.weight_blocks = usual.blocks;
+  c.weight_dtype = usual.blocks == BlockType::none ? usual.dtype : DType::f16;
   return std::unique_ptr<ModelSource>(std::move(source));
 }
 
@@ -172,6 +175,9 @@ Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) {
     return weights_.view(tensor_name(hf_expert_names(weights_, layer).router, role, layer));
   }
   if (role == TensorRole::router_choice) return find_choice(layer);
+  if (role >= TensorRole::router_bias && role <= TensorRole::expert_down_bias) {
+    return find_gpt_oss_bias(weights_, role, layer);
+  }
   if (const char* const fused = fused_name(role, hf_)) {
     BLEND_ASSIGN(TensorView whole, weights_.view(tensor_name(fused, role, layer)));
     return part_of_fused(std::move(whole), role, hf_.model);

@@ -181,26 +181,23 @@ Result<TensorView> HfTensors::plain_experts(const std::string& stem, bool altern
   return keep(stem, {from.shape[0], from.shape[2], from.shape[1]}, std::move(out));
 }
 
-Result<TensorView> HfTensors::expert_biases(const std::string& name, bool alternate) {
-  if (const auto made = made_.find(name); made != made_.end()) return made->second;
+Result<TensorView> HfTensors::every_other(const std::string& name, size_t first) {
+  const std::string half = name + (first == 0 ? ", even elements" : ", odd elements");
+  if (const auto made = made_.find(half); made != made_.end()) return made->second;
   BLEND_ASSIGN(const TensorView from, take_view(name));
-  if (!alternate) return from;
   if (from.shape.size() != 2 || from.shape[1] % 2 != 0) {
-    return make_error(BLEND_E_FORMAT, "tensor '%s' is not of biases of experts", name.c_str());
+    return make_error(BLEND_E_FORMAT, "tensor '%s' has the shape %s; rows of pairs belong there",
+                      name.c_str(), shape_text(from.shape).c_str());
   }
-  const auto count = static_cast<size_t>(from.shape[0]), n = static_cast<size_t>(from.shape[1]);
+  const auto n = static_cast<size_t>(from.elements() / 2);
   const auto size = static_cast<size_t>(dtype_size(from.dtype));
   DecodedMatrix out;
   out.dtype = from.dtype;
-  BLEND_ASSIGN(out.data, AlignedBuffer::allocate(count * n * size));
-  const std::vector<uint32_t> order = order_of(n, true);
-  std::byte* to = out.data.data();
-  for (size_t e = 0; e < count; ++e) {
-    for (size_t i = 0; i < n; ++i, to += size) {
-      std::memcpy(to, from.data + (e * n + order[i]) * size, size);
-    }
+  BLEND_ASSIGN(out.data, AlignedBuffer::allocate(n * size));
+  for (size_t i = 0; i < n; ++i) {
+    std::memcpy(out.data.data() + i * size, from.data + (2 * i + first) * size, size);
   }
-  return keep(name, from.shape, std::move(out));
+  return keep(half, {from.shape[0], from.shape[1] / 2}, std::move(out));
 }
 
 std::vector<std::string> HfTensors::unused() const {

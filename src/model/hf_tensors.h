@@ -27,8 +27,8 @@ class HfTensors {
   // MXFP4 as `stem`_blocks and `stem`_scales, or as `stem`, [count, cols, rows]. alternate: rows of
   // gate and up alternate there; here gate's come first.
   Result<TensorView> experts(const std::string& stem, bool alternate);
-  // Their biases, [count, n].
-  Result<TensorView> expert_biases(const std::string& name, bool alternate);
+  // The elements first, first + 2, ... of each row of a matrix.
+  Result<TensorView> every_other(const std::string& name, size_t first);
   // Names of the tensors that nobody has asked for.
   std::vector<std::string> unused() const;
 

@@ -29,7 +29,9 @@ constexpr std::array<const char*, kTensorRoles> kGgufNames = {
     "ffn_down.bias",         "post_ffw_norm.weight",
     "ffn_gate_inp.weight",   "exp_probs_b.bias",
     "ffn_gate_shexp.weight", "ffn_up_shexp.weight",
-    "ffn_down_shexp.weight", "ffn_gate_exps.weight",
+    "ffn_down_shexp.weight", "ffn_gate_inp.bias",
+    "ffn_gate_exps.bias",    "ffn_up_exps.bias",
+    "ffn_down_exps.bias",    "ffn_gate_exps.weight",
     "ffn_up_exps.weight",    "ffn_down_exps.weight",
 };
 
@@ -141,10 +143,9 @@ Result<std::unique_ptr<ModelSource>> LlamaSource::open(std::span<const std::byte
                                               : source->find(gguf, role, layer);
                                  }));
   BLEND_RETURN_IF_ERROR(source->refuse_others(gguf));
-  // The type of the matrices that do most of the work; mixed files keep the norms in f32.
-  const TensorView& q = source->tensor(TensorRole::attn_q, 0);
-  source->config_.weight_blocks = q.blocks;
-  source->config_.weight_dtype = q.blocks == BlockType::none ? q.dtype : DType::f16;
+  const TensorView& usual = source->tensors_.usual_matrix(source->config_);
+  source->config_.weight_blocks = usual.blocks;
+  source->config_.weight_dtype = usual.blocks == BlockType::none ? usual.dtype : DType::f16;
   return std::unique_ptr<ModelSource>(std::move(source));
 }
 

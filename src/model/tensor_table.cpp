@@ -25,6 +25,12 @@ bool has_tensor(TensorRole role, const ModelConfig& c, uint32_t layer) {
       return c.has_experts(layer);
     case TensorRole::router_choice:
       return c.has_experts(layer) && c.experts.choice_bias;
+    case TensorRole::router_bias:
+      return c.has_experts(layer) && c.experts.router_bias;
+    case TensorRole::expert_gate_bias:
+    case TensorRole::expert_up_bias:
+    case TensorRole::expert_down_bias:
+      return c.has_experts(layer) && c.experts.biases;
     case TensorRole::shared_gate:
     case TensorRole::shared_up:
     case TensorRole::shared_down:
@@ -73,6 +79,7 @@ std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& c) {
     case TensorRole::router:
       return {c.experts.count, d};
     case TensorRole::router_choice:
+    case TensorRole::router_bias:
       return {c.experts.count};
     case TensorRole::shared_gate:
     case TensorRole::shared_up:
@@ -84,6 +91,11 @@ std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& c) {
       return {c.experts.d_ff, d};
     case TensorRole::expert_down:
       return {d, c.experts.d_ff};
+    case TensorRole::expert_gate_bias:
+    case TensorRole::expert_up_bias:
+      return {c.experts.count, c.experts.d_ff};
+    case TensorRole::expert_down_bias:
+      return {c.experts.count, d};
     case TensorRole::attn_q_bias:
       return {q};
     case TensorRole::attn_k_bias:
@@ -167,6 +179,16 @@ const TensorView& TensorTable::at(TensorRole role, uint32_t layer, uint32_t expe
       const Places& places = places_[at.of_places];
       return tensors_[at.first + places[static_cast<size_t>(role) - kFirstOfLayer] + expert];
   }
+}
+
+const TensorView& TensorTable::usual_matrix(const ModelConfig& config) const {
+  const TensorView& q = at(TensorRole::attn_q, 0);
+  for (uint32_t layer = 0; layer < config.n_layers && q.blocks == BlockType::none; ++layer) {
+    if (!config.has_experts(layer)) continue;
+    const TensorView& gate = at(TensorRole::expert_gate, layer, 0);
+    return gate.blocks == BlockType::none ? q : gate;
+  }
+  return q;
 }
 
 uint64_t TensorTable::n_elements() const {

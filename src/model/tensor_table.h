@@ -34,6 +34,8 @@ class TensorTable {
   // tied: each once. Those of a layer's experts follow one another.
   std::span<const TensorView> all() const { return tensors_; }
   uint64_t n_elements() const;
+  // One of the matrices that do most of the work: mixed files keep others in more bits.
+  const TensorView& usual_matrix(const ModelConfig& config) const;
 
  private:
   static constexpr size_t kFirstOfLayer = static_cast<size_t>(TensorRole::attn_norm);

@@ -6,12 +6,12 @@
 #include <new>
 
 #include "backend/cpu/first_error.h"
+#include "backend/cpu/gate.h"
 #include "backend/cpu/grain.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/weights.h"
 #include "cpu/convert.h"
 #include "cpu/rms_norm.h"
-#include "cpu/swiglu.h"
 
 namespace blend::cpu {
 namespace {
@@ -172,7 +172,7 @@ Status CpuBackend::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) 
 }
 
 Status CpuBackend::glu(Activation activation, Tensor gate_up, Tensor out) {
-  const auto gated = activation == Activation::silu ? kernels::swiglu : kernels::geglu;
+  const auto gated = gate_of(activation);
   const size_t d_ff = static_cast<size_t>(out.cols);
   const float* const from = static_cast<const float*>(gate_up.data);
   float* const to = static_cast<float*>(out.data);

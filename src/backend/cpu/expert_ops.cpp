@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cpu/gate.h"
 #include "backend/cpu/grain.h"
 #include "backend/cpu/routing.h"
 #include "backend/cpu/sizes.h"
 #include "backend/cpu/weights.h"
-#include "cpu/swiglu.h"
 
 namespace blend::cpu {
 namespace {
@@ -144,8 +144,10 @@ Status CpuExpertOps::run_some(const ExpertLayer& layer, const ModelConfig& confi
     return multiply({s.products, n_products});
   };
   BLEND_RETURN_IF_ERROR(multiply_all(layer.gate_up, s.x, d, s.gate_up, 2 * d_ff));
+  add_biases(layer.gate_up_bias, begin, end, s, 2 * d_ff, s.gate_up);
   gate(config, n, s.gate_up, s.act);
   BLEND_RETURN_IF_ERROR(multiply_all(layer.down, s.act, d_ff, s.out, d));
+  add_biases(layer.down_bias, begin, end, s, d, s.out);
   // Row by row, in the order of the experts: the same sum for any number of threads.
   auto* const to = static_cast<float*>(y.data);
   pool_.parallel_for(static_cast<size_t>(y.rows), row_grain(d * std::min(used, 4u)),
@@ -172,9 +174,25 @@ Status CpuExpertOps::multiply(std::span<const Gemm::Product> products) {
   return Status::ok();
 }
 
+void CpuExpertOps::add_biases(const Weight* bias, uint32_t begin, uint32_t end, const Scratch& s,
+                              size_t cols, float* rows) {
+  if (bias == nullptr) return;
+  const float* const all = elements_of(bias);
+  const uint32_t first = s.sorted.first[begin];
+  pool_.parallel_for(end - begin, 1, [&](size_t i, size_t last, uint32_t) {
+    for (; i < last; ++i) {
+      const float* const own = all + (begin + i) * cols;
+      for (uint32_t row = s.sorted.first[begin + i]; row < s.sorted.first[begin + i + 1]; ++row) {
+        float* const to = rows + size_t{row - first} * cols;
+        for (size_t c = 0; c < cols; ++c) to[c] += own[c];
+      }
+    }
+  });
+}
+
 void CpuExpertOps::gate(const ModelConfig& config, uint32_t n_rows, const float* gate_up,
                         float* out) {
-  const auto gated = config.activation == Activation::silu ? kernels::swiglu : kernels::geglu;
+  const auto gated = gate_of(config.activation);
   const size_t d_ff = config.experts.d_ff;
   pool_.parallel_for(n_rows, row_grain(2 * d_ff), [&](size_t i, size_t last, uint32_t) {
     for (; i < last; ++i) {

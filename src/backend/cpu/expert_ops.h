@@ -52,6 +52,9 @@ class CpuExpertOps final : public ExpertOps {
   Status run_some(const ExpertLayer& layer, const ModelConfig& config, uint32_t begin, uint32_t end,
                   Tensor x, Tensor y, const Scratch& s);
   Status multiply(std::span<const Gemm::Product> products);
+  // rows: those of the experts [begin, end), of `cols` elements; bias: of each expert.
+  void add_biases(const Weight* bias, uint32_t begin, uint32_t end, const Scratch& s, size_t cols,
+                  float* rows);
   void gate(const ModelConfig& config, uint32_t n_rows, const float* gate_up, float* out);
 
   ThreadPool& pool_;

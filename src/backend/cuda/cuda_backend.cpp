@@ -293,6 +293,9 @@ Status CudaBackend::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate)
 
 Status CudaBackend::glu(Activation activation, Tensor gate_up, Tensor out) {
   const auto scope = core_.enter();
+  if (activation == Activation::clamped_silu) {
+    return make_error(BLEND_E_UNSUPPORTED, "the CUDA backend has no clamped SwiGLU");
+  }
   if (activation == Activation::silu) {
     k::swiglu(rows_of(gate_up), rows_of(out), core_.stream());
     return check_launch("swiglu");

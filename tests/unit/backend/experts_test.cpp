@@ -112,6 +112,7 @@ class ExpertsOp : public testing::Test {
  protected:
   void make(uint32_t n_experts, uint32_t used, uint32_t d_model, uint32_t d_ff) {
     config_.d_model = d_model;
+    config_.activation = Activation::silu;
     config_.experts = {};
     config_.experts.count = n_experts;
     config_.experts.used = used;
@@ -142,6 +143,8 @@ class ExpertsOp : public testing::Test {
   void make_weights(DType dtype, BlockType blocks) {
     const int64_t d = config_.d_model, d_ff = config_.experts.d_ff;
     stored_.clear();
+    gate_up_bias_.clear();
+    down_bias_.clear();
     gate_up_.clear();
     down_.clear();
     for (uint32_t e = 0; e < config_.experts.count; ++e) {
@@ -149,6 +152,10 @@ class ExpertsOp : public testing::Test {
       gate_up_.push_back({gate, matrix(d_ff, d, dtype, blocks)});
       down_.push_back({matrix(d, d_ff, dtype, blocks)});
     }
+  }
+  void make_biases() {
+    gate_up_bias_ = normal(size_t{2} * config_.experts.count * config_.experts.d_ff, 1);
+    down_bias_ = normal(size_t{config_.experts.count} * config_.d_model, 1);
   }
   void make_rows(uint32_t n_rows) {
     n_rows_ = n_rows;
@@ -172,8 +179,18 @@ class ExpertsOp : public testing::Test {
     auto scratch = (*backend)->allocate(ops.scratch_bytes(config_, n_rows_));
     EXPECT_TRUE(scratch.is_ok());
     std::vector<float> x = x_, scores = logits_, y(x.size(), NAN);
-    const Status status = ops.run({gate_up->get(), down->get(), nullptr}, config_,
-                                  {x.data(), n_rows_, config_.d_model},
+    ExpertLayer layer{gate_up->get(), down->get()};
+    const auto load = [&](const std::vector<float>& values) -> std::unique_ptr<Weight> {
+      if (values.empty()) return nullptr;
+      const auto n = static_cast<int64_t>(values.size());
+      const auto stored = make_stored("bias", values, {n}, DType::f32);
+      const TensorView* const parts[] = {&stored->view};
+      return std::move((*backend)->load_vector(parts, 0).value());
+    };
+    const auto gate_up_bias = load(gate_up_bias_), down_bias = load(down_bias_);
+    layer.gate_up_bias = gate_up_bias.get();
+    layer.down_bias = down_bias.get();
+    const Status status = ops.run(layer, config_, {x.data(), n_rows_, config_.d_model},
                                   {scores.data(), n_rows_, config_.experts.count},
                                   {y.data(), n_rows_, config_.d_model}, **scratch);
     EXPECT_TRUE(status.is_ok()) << status.message();
@@ -200,9 +217,24 @@ class ExpertsOp : public testing::Test {
       for (size_t j = 0; j < choice.experts.size(); ++j) {
         const size_t at = size_t{3} * choice.experts[j];  // gate, up, down
         std::vector<double> gate = multiply(*stored_[at], x.data());
-        const std::vector<double> up = multiply(*stored_[at + 1], x.data());
-        for (size_t c = 0; c < gate.size(); ++c) gate[c] *= up[c] / (1 + std::exp(-gate[c]));
-        const std::vector<double> y = multiply(*stored_[at + 2], gate.data());
+        std::vector<double> up = multiply(*stored_[at + 1], x.data());
+        const size_t d_ff = gate.size(), e = choice.experts[j];
+        for (size_t c = 0; c < d_ff && !gate_up_bias_.empty(); ++c) {
+          gate[c] += static_cast<double>(gate_up_bias_[2 * e * d_ff + c]);
+          up[c] += static_cast<double>(gate_up_bias_[(2 * e + 1) * d_ff + c]);
+        }
+        for (size_t c = 0; c < d_ff; ++c) {
+          if (config_.activation == Activation::clamped_silu) {
+            const double g = std::min(gate[c], 7.0), u = std::clamp(up[c], -7.0, 7.0);
+            gate[c] = g / (1 + std::exp(-1.702 * g)) * (u + 1);
+          } else {
+            gate[c] *= up[c] / (1 + std::exp(-gate[c]));
+          }
+        }
+        std::vector<double> y = multiply(*stored_[at + 2], gate.data());
+        for (size_t c = 0; c < d && !down_bias_.empty(); ++c) {
+          y[c] += static_cast<double>(down_bias_[e * d + c]);
+        }
         for (size_t c = 0; c < d; ++c) out[i * d + c] += choice.weights[j] * y[c];
       }
     }
@@ -224,6 +256,7 @@ class ExpertsOp : public testing::Test {
   std::vector<std::vector<const TensorView*>> gate_up_, down_;
   uint32_t n_rows_ = 0;
   std::vector<float> x_, logits_;
+  std::vector<float> gate_up_bias_, down_bias_;  // of one expert after another; empty: none
 };
 
 // One row, few rows an expert, and more sorted rows than there is scratch for at once.
@@ -250,6 +283,19 @@ TEST_F(ExpertsOp, ReadsEveryTypeOfBlockFromTheFile) {
       make_rows(n_rows);
       expect_right(WeightForm::mapped, 1e-4);
     }
+  }
+}
+
+// As gpt-oss has them; x is so large that both bounds are met.
+TEST_F(ExpertsOp, HaveBiasesAndAClampedSwiglu) {
+  make(7, 3, 40, 24);
+  make_weights(DType::f32, BlockType::none);
+  make_biases();
+  config_.activation = Activation::clamped_silu;
+  for (const uint32_t n_rows : {1u, 20u, 700u}) {
+    make_rows(n_rows);
+    for (float& x : x_) x *= 6;
+    expect_right(WeightForm::packed, 1e-4);
   }
 }
 
