@@ -34,6 +34,7 @@ struct GgufFamily {
   bool plain_local = false;   // with a window: scaling is for layers without it
   bool mistral3 = false;      // YaRN's second factor, and Q that grows with its position
   GgufExperts experts = {};
+  bool gpt_oss = false;  // sinks, a clamped SwiGLU, a ramp of YaRN with ends that are not rounded
 };
 constexpr GgufFamily kGgufFamilies[] = {
     {.architecture = "llama",
@@ -78,6 +79,11 @@ constexpr GgufFamily kGgufFamilies[] = {
     {.architecture = "ernie4_5-moe",
      .layout = RopeLayout::interleaved,
      .experts = {.allowed = true, .required = true, .normalised = true}},
+    {.architecture = "gpt-oss",
+     .global_every = 2,
+     .window = 128,
+     .experts = {.allowed = true, .required = true, .normalised = true},
+     .gpt_oss = true},
 };
 
 // Granite's scales.
@@ -281,7 +287,7 @@ Status GgufConfigReader::read_attention() {
       family_.qkv_bias || has_tensor("blk.0.attn_q.bias") || has_tensor("blk.0.attn_qkv.bias");
   c_.attn_out_bias = has_tensor("blk.0.attn_output.bias");
   c_.ffn_bias = has_tensor("blk.0.ffn_gate.bias");
-  c_.attn_sinks = has_tensor("blk.0.attn_sinks.weight");
+  c_.attn_sinks = family_.gpt_oss || has_tensor("blk.0.attn_sinks.weight");
   return Status::ok();
 }
 
@@ -416,6 +422,7 @@ Status GgufConfigReader::read_yarn() {
                positive_or("rope.scaling.original_context_length", c_.context_length));
   BLEND_ASSIGN(s.beta_fast, positive_or("rope.scaling.yarn_beta_fast", 32.0));
   BLEND_ASSIGN(s.beta_slow, positive_or("rope.scaling.yarn_beta_slow", 1.0));
+  s.whole_dimensions = !family_.gpt_oss;
   BLEND_ASSIGN(const double share, positive_or("rope.scaling.yarn_ext_factor", 1.0));
   double usual = yarn_attention_factor(s.factor);
   BLEND_ASSIGN(const std::optional<double> second, gguf_.get_float(key(kYarnLogMultiplier)));
@@ -496,6 +503,7 @@ Status GgufConfigReader::read_family() {
   }
   c_.post_norms = family_.gemma || family_.post_only;
   c_.pre_norms = !family_.post_only;
+  if (family_.gpt_oss) c_.activation = Activation::clamped_silu;
   if (family_.granite) return read_granite();
   if (!family_.gemma) return Status::ok();
   c_.activation = Activation::gelu_tanh;

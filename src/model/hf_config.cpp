@@ -119,6 +119,15 @@ constexpr HfFamily kHfFamilies[] = {
      .experts = HfExperts::qwen},
     {.model_type = "olmoe", .eps = 1e-5, .qk_norm = QkNorm::whole, .experts = HfExperts::olmoe},
     {.model_type = "mixtral", .theta = 1000000, .eps = 1e-5, .experts = HfExperts::mixtral},
+    {.model_type = "gpt_oss",
+     .theta = 150000,
+     .head_dim = 64,
+     .eps = 1e-5,
+     .windows = Windows::alternate,
+     .window = 128,
+     .pattern = 2,
+     .attention_bias = true,
+     .experts = HfExperts::gpt_oss},
     {.model_type = "granitemoe", .granite = true, .experts = HfExperts::granite},
     {.model_type = "granitemoeshared", .granite = true, .experts = HfExperts::granite},
     {.model_type = "ernie4_5_moe",
@@ -247,9 +256,12 @@ Status HfConfigReader::read_tensors() {
                       member, activation.c_str(), wanted);
   }
   if (family_.gemma) c_.activation = Activation::gelu_tanh;
+  const bool gpt_oss = family_.experts == HfExperts::gpt_oss;
+  if (gpt_oss) c_.activation = Activation::clamped_silu;
+  c_.attn_sinks = gpt_oss;
   BLEND_ASSIGN(out_.quantization, read_hf_quantization(root_));
   const bool mxfp4 = out_.quantization.method == HfQuantization::Method::mxfp4;
-  if (mxfp4 && family_.model_type != "gpt_oss") {
+  if (mxfp4 && !gpt_oss) {
     return make_error(BLEND_E_UNSUPPORTED,
                       "quantization_config: libblend reads mxfp4 in a gpt_oss alone");
   }
@@ -293,7 +305,7 @@ Result<bool> HfConfigReader::read_alpha(const std::optional<JsonView>& params,
 // Q grows with every further length of the context that the model was trained for before YaRN.
 Status HfConfigReader::read_growth(const std::optional<JsonView>& params) {
   const bool ministral3 = family_.model_type == "ministral3";
-  if (ministral3 && !params) {
+  if ((ministral3 || family_.experts == HfExperts::gpt_oss) && !params) {
     return make_error(BLEND_E_FORMAT, "rope_parameters is missing: its defaults are not known");
   }
   const std::optional<JsonView> beta = params ? params->get("llama_4_scaling_beta") : std::nullopt;

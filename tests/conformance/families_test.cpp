@@ -252,8 +252,9 @@ TEST_P(Families, IsWhatTransformersAndLlamaCppMakeOfIt) {
     EXPECT_EQ(golden->greedy.size(), 64u);
   }
   // llama.cpp has no windows and no sinks in a `llama`, and windows in an `exaone4` only with 64
-  // layers.
-  static const std::set<std::string> kNotInLlamaCpp = {"mistral", "exaone4_hybrid", "llama_sinks"};
+  // layers; it rounds the ends of a gpt-oss's ramp of YaRN.
+  static const std::set<std::string> kNotInLlamaCpp = {"mistral", "exaone4_hybrid", "llama_sinks",
+                                                       "gpt_oss_mxfp4"};
   if (known && !kNotInLlamaCpp.contains(GetParam().name)) {
     const bool table = spec.architecture.starts_with("gemma");
     const double tolerance = !spec.blocks.empty() ? 0.3 : table ? 1e-2 : 1e-3;

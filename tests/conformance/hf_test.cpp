@@ -350,6 +350,9 @@ TEST(HfDirectory, WhatTheConfigAsksForIsNamed) {
   refused("llama", "/hidden_act", "relu", BLEND_E_UNSUPPORTED, "'relu'");
   refused("llama", "/quantization_config", json::object({{"bits", 4}}), BLEND_E_UNSUPPORTED,
           "quantization_config");
+  refused("llama", "/quantization_config", json::object({{"quant_method", "mxfp4"}}),
+          BLEND_E_UNSUPPORTED, "mxfp4 in a gpt_oss alone");
+  refused("gpt_oss", "/swiglu_limit", 5.0, BLEND_E_UNSUPPORTED, "swiglu_limit");
   refused("llama", "/rope_parameters/rope_type", "dynamic", BLEND_E_UNSUPPORTED, "'dynamic'");
   refused("llama", "/rope_parameters/rope_theta", -1, BLEND_E_FORMAT, "rope_theta");
   refused("llama", "/num_hidden_layers", 0, BLEND_E_FORMAT, "num_hidden_layers is 0");

@@ -11,6 +11,7 @@
 
 #include "model/model_source.h"
 #include "model/tensor_table.h"
+#include "support/hf_gpt_oss.h"
 
 namespace blend::test {
 namespace {
@@ -43,6 +44,7 @@ class HfModelWriter {
     std::string name;
     std::vector<Part> parts;  // one above the other
     uint32_t n = 0;           // not 0: a first dimension of this many
+    HfRawTensor raw = {};     // where there are no parts
   };
 
   bool is(const char* architecture) const { return spec_.architecture == architecture; }
@@ -74,6 +76,7 @@ std::string HfModelWriter::model_type() const {
   if (is("mistral3")) return "ministral3";
   if (is("hunyuan-dense")) return "hunyuan_v1_dense";
   if (is("qwen3moe")) return "qwen3_moe";
+  if (is("gpt-oss")) return "gpt_oss";
   if (is("llama") && spec_.n_experts != 0) return "mixtral";
   if (is("granitemoe") && spec_.shared_d_ff != 0) return "granitemoeshared";
   if (is("ernie4_5-moe")) return "ernie4_5_moe";
@@ -93,6 +96,7 @@ json HfModelWriter::rope() const {
     out["rope_type"] = "yarn";
     out["factor"] = spec_.yarn_factor;
     out["original_max_position_embeddings"] = spec_.context / 8;
+    if (is("gpt-oss")) out["truncate"] = false;
     if (is("mistral3")) {
       out["mscale"] = 1;
       out["mscale_all_dim"] = 0.5;
@@ -132,6 +136,7 @@ json HfModelWriter::config() const {
       {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
       {"qwen3_moe", "Qwen3MoeForCausalLM"},
       {"olmoe", "OlmoeForCausalLM"},
+      {"gpt_oss", "GptOssForCausalLM"},
       {"mixtral", "MixtralForCausalLM"},
       {"granitemoe", "GraniteMoeForCausalLM"},
       {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
@@ -157,7 +162,7 @@ json HfModelWriter::config() const {
                               : c.weight_dtype == DType::f16     ? "float16"
                               : c.weight_dtype == DType::bf16    ? "bfloat16"
                                                                  : "float32"}};
-  if (is("seed_oss")) out["attention_bias"] = true;
+  if (is("seed_oss") || is("gpt-oss")) out["attention_bias"] = true;
   if (is("llama")) {
     out["attention_bias"] = c.attn_out_bias;
     out["mlp_bias"] = c.ffn_bias;
@@ -171,7 +176,8 @@ json HfModelWriter::config() const {
     out["use_sliding_window"] = spec_.window != 0;
     if (spec_.window == 0) out["sliding_window"] = nullptr;
   }
-  if (is("qwen2") || is("qwen3") || is("smollm3") || is("exaone4") || is("olmo2") || gemma()) {
+  if (is("qwen2") || is("qwen3") || is("smollm3") || is("exaone4") || is("olmo2") ||
+      is("gpt-oss") || gemma()) {
     json& types = out["layer_types"] = json::array();
     for (uint32_t i = 0; i < c.n_layers; ++i) {
       const bool local =
@@ -239,7 +245,8 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
       {"mlp.gate_proj.bias", {R::ffn_gate_bias}},
       {"mlp.up_proj.bias", {R::ffn_up_bias}},
       {"mlp.down_proj.bias", {R::ffn_down_bias}},
-      {"post_feedforward_layernorm.weight", {R::ffn_post_norm}}};
+      {"post_feedforward_layernorm.weight", {R::ffn_post_norm}},
+      {"self_attn.sinks", {R::attn_sinks}}};
   if (is("phi3")) {
     names.push_back({"self_attn.qkv_proj.weight", {R::attn_q, R::attn_k, R::attn_v}});
     names.push_back({"mlp.gate_up_proj.weight", {R::ffn_gate, R::ffn_up}});
@@ -269,6 +276,12 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
 void HfModelWriter::add_experts(uint32_t layer, std::vector<Tensor>& out) const {
   using R = TensorRole;
   const std::string to = "model.layers." + std::to_string(layer) + ".";
+  if (is("gpt-oss")) {
+    for (HfRawTensor& raw : gpt_oss_feed_forward(source_, layer)) {
+      out.push_back({to + raw.name, {}, 0, std::move(raw)});
+    }
+    return;
+  }
   const std::string block = to + "block_sparse_moe.";
   if (is("granitemoe")) {
     out.push_back({block + "router.layer.weight", {{R::router, layer}}});
@@ -319,7 +332,11 @@ void HfModelWriter::describe_experts(json& out) const {
     out["use_bias"] = false;
     return;
   }
-  const bool local = is("llama") || is("granitemoe");
+  if (is("gpt-oss")) {
+    out["swiglu_limit"] = 7.0;
+    if (!spec_.blocks.empty()) out["quantization_config"] = {{"quant_method", "mxfp4"}};
+  }
+  const bool local = is("llama") || is("granitemoe") || is("gpt-oss");
   out[local ? "num_local_experts" : "num_experts"] = e.count;
   out["num_experts_per_tok"] = e.used;
   if (is("qwen3moe")) out["moe_intermediate_size"] = e.d_ff;
@@ -373,6 +390,14 @@ void HfModelWriter::write_weights(const std::string& path) const {
   json header;
   size_t offset = 0;
   for (const Tensor& tensor : all) {
+    if (tensor.parts.empty()) {
+      const HfRawTensor& raw = tensor.raw;
+      header[tensor.name] = {{"dtype", raw.dtype},
+                             {"shape", raw.shape},
+                             {"data_offsets", {offset, offset + raw.bytes.size()}}};
+      offset += raw.bytes.size();
+      continue;
+    }
     std::vector<int64_t> shape = view_of(tensor.parts[0]).shape;
     shape[0] = 0;
     size_t bytes = 0;
@@ -400,6 +425,7 @@ void HfModelWriter::write_weights(const std::string& path) const {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << gguf_bytes(static_cast<uint64_t>(text.size())) << text;
   for (const Tensor& tensor : all) {
+    file << tensor.raw.bytes;
     for (const Part& part : tensor.parts) file << bytes_of(part);
   }
   file.close();

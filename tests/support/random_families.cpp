@@ -116,6 +116,14 @@ std::vector<RandomFamily> random_families() {
   RandomModelSpec& sinks = add("llama_sinks", "llama");
   sinks.window = 21;
   sinks.sinks = true;
+  RandomModelSpec& gpt_oss = experts("gpt_oss", "gpt-oss", 8, 3);
+  gpt_oss.d_ff = gpt_oss.expert_d_ff;
+  gpt_oss.window = 17;
+  RandomModelSpec& mxfp4 = experts("gpt_oss_mxfp4", "gpt-oss", 6, 2);
+  mxfp4.d_model = mxfp4.d_ff = mxfp4.expert_d_ff = 64;
+  mxfp4.window = 17;
+  mxfp4.yarn_factor = 8;
+  mxfp4.blocks = {BlockType::mxfp4};
   return all;
 }
 

@@ -180,7 +180,7 @@ GgufWriter random_model(const RandomModelSpec& spec) {
 
   if (spec.n_experts != 0) {
     w.u32(arch + "expert_count", spec.n_experts).u32(arch + "expert_used_count", spec.n_used);
-    if (spec.expert_d_ff != spec.d_ff) {
+    if (spec.expert_d_ff != spec.d_ff || is({"gpt-oss"})) {
       w.u32(arch + "expert_feed_forward_length", spec.expert_d_ff);
     }
     if (spec.shared_d_ff != 0) {
@@ -264,13 +264,14 @@ GgufWriter random_model(const RandomModelSpec& spec) {
       matrix(blk + "attn_v.weight", d, kv_dim, 1.5);
     }
     matrix(blk + "attn_output.weight", q_dim, d, 1);
-    if (spec.biases || is({"qwen2", "seed_oss"})) {
+    const bool gpt_oss = is({"gpt-oss"});
+    if (spec.biases || gpt_oss || is({"qwen2", "seed_oss"})) {
       add(blk + "attn_q.bias", DType::f32, {q_dim}, 0, 0.5);
       add(blk + "attn_k.bias", DType::f32, {kv_dim}, 0, 0.5);
       add(blk + "attn_v.bias", DType::f32, {kv_dim}, 0, 0.5);
     }
+    if (spec.biases || gpt_oss) add(blk + "attn_output.bias", DType::f32, {d}, 0, 0.2);
     if (spec.biases) {
-      add(blk + "attn_output.bias", DType::f32, {d}, 0, 0.2);
       add(blk + "ffn_gate.bias", DType::f32, {spec.d_ff}, 0, 0.3);
       add(blk + "ffn_up.bias", DType::f32, {spec.d_ff}, 0, 0.3);
       add(blk + "ffn_down.bias", DType::f32, {d}, 0, 0.2);
@@ -280,13 +281,13 @@ GgufWriter random_model(const RandomModelSpec& spec) {
       add(blk + "attn_q_norm.weight", DType::f32, {whole_norm ? q_dim : head}, 1.4, 0.2);
       add(blk + "attn_k_norm.weight", DType::f32, {whole_norm ? kv_dim : head}, 1.4, 0.2);
     }
-    if (spec.sinks) add(blk + "attn_sinks.weight", DType::f32, {spec.n_heads}, 1, 1.5);
+    if (spec.sinks || gpt_oss) add(blk + "attn_sinks.weight", DType::f32, {spec.n_heads}, 1, 1.5);
     if (gemma || post_only) {
       add(blk + "post_attention_norm.weight", DType::f32, {d}, 1, 0.1);
       add(blk + "post_ffw_norm.weight", DType::f32, {d}, 1, 0.1);
     }
     const char* const ffn_norm =
-        is({"seed_oss"}) ? "post_attention_norm.weight" : "ffn_norm.weight";
+        gpt_oss || is({"seed_oss"}) ? "post_attention_norm.weight" : "ffn_norm.weight";
     if (!post_only) add(blk + ffn_norm, DType::f32, {d}, 1, 0.1);
     if (spec.n_experts != 0 && l >= spec.dense_layers) {
       const uint64_t n = spec.n_experts, inner = spec.expert_d_ff, shared = spec.shared_d_ff;
@@ -294,9 +295,17 @@ GgufWriter random_model(const RandomModelSpec& spec) {
       add(blk + "ffn_gate_inp.weight", DType::f32, {d, n}, 0,
           2.5 / std::sqrt(static_cast<double>(d)));
       if (is({"ernie4_5-moe"})) add(blk + "exp_probs_b.bias", DType::f32, {n}, 0, 0.3);
-      matrices(blk + "ffn_gate_exps.weight", {d, inner, n}, 1);
-      matrices(blk + "ffn_up_exps.weight", {d, inner, n}, 1);
-      matrices(blk + "ffn_down_exps.weight", {inner, d, n}, 1.5);
+      // So large that gpt-oss's bound on them is met.
+      const double gain = gpt_oss ? 4 : 1;
+      matrices(blk + "ffn_gate_exps.weight", {d, inner, n}, gain);
+      matrices(blk + "ffn_up_exps.weight", {d, inner, n}, gain);
+      matrices(blk + "ffn_down_exps.weight", {inner, d, n}, gpt_oss ? 0.15 : 1.5);
+      if (gpt_oss) {
+        add(blk + "ffn_gate_inp.bias", DType::f32, {n}, 0, 0.5);
+        add(blk + "ffn_gate_exps.bias", DType::f32, {inner, n}, 0, 1);
+        add(blk + "ffn_up_exps.bias", DType::f32, {inner, n}, 0, 1);
+        add(blk + "ffn_down_exps.bias", DType::f32, {d, n}, 0, 0.3);
+      }
       if (shared == 0) continue;
       matrix(blk + "ffn_gate_shexp.weight", d, shared, 1);
       matrix(blk + "ffn_up_shexp.weight", d, shared, 1);

@@ -98,6 +98,10 @@ ReferenceModel::ReferenceModel(const std::string& path) {
             {},
             {},
             {},
+            {},
+            {},
+            {},
+            {},
             {}};
     for (uint32_t e = 0; config_.has_experts(l) && e < config_.experts.count; ++e) {
       w.expert_gate.push_back(to_double(source.expert_tensor(R::expert_gate, l, e)));
@@ -105,6 +109,20 @@ ReferenceModel::ReferenceModel(const std::string& path) {
       w.expert_down.push_back(to_double(source.expert_tensor(R::expert_down, l, e)));
     }
     if (config_.has_experts(l)) w.router = get(R::router, l);
+    if (has_tensor(R::router_bias, config_, l)) w.router_bias = get(R::router_bias, l);
+    // Of each expert, none where there are none.
+    const auto biases = [&](R role) {
+      const Matrix all = has_tensor(role, config_, l) ? get(role, l) : Matrix();
+      const auto each = static_cast<int64_t>(all.size() / std::max(1u, config_.experts.count));
+      std::vector<Matrix> out;
+      for (uint32_t e = 0; e < config_.experts.count; ++e) {
+        out.emplace_back(all.begin() + e * each, all.begin() + (e + 1) * each);
+      }
+      return out;
+    };
+    w.expert_gate_bias = biases(R::expert_gate_bias);
+    w.expert_up_bias = biases(R::expert_up_bias);
+    w.expert_down_bias = biases(R::expert_down_bias);
     if (has_tensor(R::router_choice, config_, l)) w.router_choice = get(R::router_choice, l);
     if (config_.qkv_bias) {
       w.q_bias = get(R::attn_q_bias, l);
@@ -305,6 +323,11 @@ std::vector<double> ReferenceModel::feed(const Matrix& w_gate, const Matrix& gat
   const std::vector<double> up = project(w_up, up_bias, {}, x);
   for (size_t i = 0; i < gate.size(); ++i) {
     const double g = gate[i];
+    if (config_.activation == Activation::clamped_silu) {
+      const double bounded = std::min(g, 7.0), other = std::clamp(up[i], -7.0, 7.0);
+      gate[i] = bounded / (1.0 + std::exp(-1.702 * bounded)) * (other + 1);
+      continue;
+    }
     gate[i] = config_.activation == Activation::silu
                   ? g / (1.0 + std::exp(-g))
                   : 0.5 * g * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
@@ -316,7 +339,7 @@ std::vector<double> ReferenceModel::feed(const Matrix& w_gate, const Matrix& gat
 std::vector<double> ReferenceModel::feed_experts(const Layer& w,
                                                  const std::vector<double>& x) const {
   const Experts& e = config_.experts;
-  std::vector<double> score = log_probabilities(project(w.router, {}, {}, x));
+  std::vector<double> score = log_probabilities(project(w.router, w.router_bias, {}, x));
   for (double& s : score) s = std::exp(s);
   std::vector<size_t> order(e.count);
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -332,7 +355,8 @@ std::vector<double> ReferenceModel::feed_experts(const Layer& w,
   for (const size_t i : order) {
     const double weight = score[i] * static_cast<double>(e.scale) / (e.normalised ? sum : 1.0);
     const std::vector<double> y =
-        feed(w.expert_gate[i], {}, w.expert_up[i], {}, w.expert_down[i], {}, x);
+        feed(w.expert_gate[i], w.expert_gate_bias[i], w.expert_up[i], w.expert_up_bias[i],
+             w.expert_down[i], w.expert_down_bias[i], x);
     for (size_t c = 0; c < out.size(); ++c) out[c] += weight * y[c];
   }
   return out;

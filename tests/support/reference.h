@@ -81,7 +81,8 @@ class ReferenceModel {
     Matrix q_bias, k_bias, v_bias, out_bias, gate_bias, up_bias, down_bias;
     Matrix q_norm, k_norm, sinks, attn_post_norm, ffn_post_norm;
     // gate, up and down are what every row goes through: shared experts where there are experts.
-    Matrix router, router_choice;
+    Matrix router, router_choice, router_bias;
+    std::vector<Matrix> expert_gate_bias, expert_up_bias, expert_down_bias;
     std::vector<Matrix> expert_gate, expert_up, expert_down;
   };
 

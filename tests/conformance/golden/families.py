@@ -63,6 +63,8 @@ def rope_parameters(g):
     if kind == "yarn":
         out |= {"rope_type": "yarn", "factor": g("rope.scaling.factor"),
                 "original_max_position_embeddings": g("rope.scaling.original_context_length")}
+    if kind == "yarn" and g.architecture == "gpt-oss":
+        out["truncate"] = False
     if g.architecture == "mistral3":
         out |= {"mscale": 1.0, "mscale_all_dim": g("rope.scaling.yarn_log_multiplier"),
                 "llama_4_scaling_beta": g("attention.temperature_scale")}
@@ -92,6 +94,9 @@ def config_of(g, family):
                                     moe_intermediate_size=g("expert_feed_forward_length"))
         case "olmoe":
             return t.OlmoeConfig(**common, **used, pad_token_id=0, num_experts=g("expert_count"))
+        case "gpt-oss":
+            return t.GptOssConfig(**common, **used, num_local_experts=g("expert_count"), sliding_window=window,
+                                  layer_types=windows_but(2, n_layers), pad_token_id=0)
         case "llama" if g("expert_count"):
             return t.MixtralConfig(**common, **used, num_local_experts=g("expert_count"))
         case "granitemoe":
@@ -192,11 +197,24 @@ NAMES = {
 HALVED = ("llama", "smollm3", "granite", "mistral3", "granitemoe")
 PHI3_NAMES = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
 HUNYUAN_NAMES = {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"}
+GPT_OSS_NAMES = {"post_attention_norm": "post_attention_layernorm"}
 # Where results are normalised and nothing else is, and where the norm after attention is the next one's.
 POST_NAMES = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
 GRANITE4_NAMES = {"ffn_down": "shared_mlp.output_linear"}
 GEMMA_NAMES = {"post_attention_norm": "post_attention_layernorm",
                "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+
+
+def gpt_oss_experts_of(take, at):
+    """Rows of gate and up alternate, and matrices are transposed."""
+    import numpy as np
+    pairs = lambda kind: np.stack([take(f"ffn_gate_exps.{kind}"), take(f"ffn_up_exps.{kind}")], axis=2)
+    both, biases = pairs("weight"), pairs("bias")
+    return {at + "router.weight": take("ffn_gate_inp.weight"), at + "router.bias": take("ffn_gate_inp.bias"),
+            at + "experts.gate_up_proj": both.reshape(both.shape[0], -1, both.shape[3]).swapaxes(1, 2),
+            at + "experts.gate_up_proj_bias": biases.reshape(biases.shape[0], -1),
+            at + "experts.down_proj": take("ffn_down_exps.weight").swapaxes(1, 2),
+            at + "experts.down_proj_bias": take("ffn_down_exps.bias")}
 
 
 def experts_of(g):
@@ -209,6 +227,9 @@ def experts_of(g):
     for layer in range(g("block_count")):
         take = lambda name: g.tensors.pop(f"blk.{layer}.{name}", None)
         at = f"model.layers.{layer}."
+        if g.architecture == "gpt-oss":
+            state |= gpt_oss_experts_of(take, at + "mlp.")
+            continue
         if (router := take("ffn_gate_inp.weight")) is None:
             continue
         state[at + block + (".router.weight" if granite else ".gate.weight")] = router
@@ -226,7 +247,7 @@ def experts_of(g):
         else:
             for name, w in ("gate", gate), ("up", up), ("down", down):
                 state[at + f"mlp.shared_experts.{name}_proj.weight"] = w
-    return {name: torch.tensor(w) for name, w in state.items()}
+    return {name: torch.tensor(np.ascontiguousarray(w)) for name, w in state.items()}
 
 
 def state_of(g, family):
@@ -234,7 +255,7 @@ def state_of(g, family):
     import torch
     gemma = g.architecture.startswith("gemma")
     own = {"phi3": PHI3_NAMES, "hunyuan-dense": HUNYUAN_NAMES, "exaone4": POST_NAMES, "olmo2": POST_NAMES,
-           "seed_oss": POST_NAMES}
+           "seed_oss": POST_NAMES, "gpt-oss": GPT_OSS_NAMES}
     names = NAMES | (GEMMA_NAMES if gemma else own.get(g.architecture, {}))
     state = experts_of(g)
     if family == "granite4":
@@ -320,7 +341,9 @@ def rotates_in_part(g):
 
 def llama_cpp_logits(path, g, prompt):
     """Empty where llama.cpp does not do what the file says: it has no windows in a `llama`, and in an
-    `exaone4` only with 64 layers."""
+    `exaone4` only with 64 layers, and it rounds the ends of a gpt-oss's ramp of YaRN."""
+    if g.architecture == "gpt-oss" and g("rope.scaling.type") == "yarn":
+        return []
     if g.architecture in ("llama", "exaone4") and g("attention.sliding_window") or rotates_in_part(g):
         return []
     import llama_cpp
@@ -337,6 +360,8 @@ def check_directory(tool, family, folder, prompt, logits, how):
     import transformers
     path = os.path.join(folder, "hf")
     subprocess.run([tool, "--family", family, "--format", "hf", path], check=True)
+    if family == "gpt_oss_mxfp4":  # of which transformers has kernels for GPUs alone
+        how = how | {"quantization_config": transformers.Mxfp4Config(dequantize=True)}
     model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, **how).eval()
     with torch.no_grad():
         now = model(torch.tensor([prompt])).logits[0, -1]

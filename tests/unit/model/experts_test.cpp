@@ -76,6 +76,23 @@ TEST(GgufExperts, AreWhatTheFileSays) {
   EXPECT_EQ(experts_of(random_model(mixtral)).d_ff, 12u);
 }
 
+TEST(GgufExperts, OfAGptOssHaveBiases) {
+  const GgufWriter w = random_model(some_experts("gpt-oss"));
+  auto source = open_file(w);
+  ASSERT_TRUE(source.is_ok()) << source.status().message();
+  const ModelConfig& c = (*source)->config();
+  EXPECT_TRUE(c.experts.biases && c.experts.router_bias && c.experts.normalised);
+  EXPECT_FALSE(c.experts.choice_bias);
+  EXPECT_EQ(c.activation, Activation::clamped_silu);
+  EXPECT_TRUE(c.attn_sinks);
+  ASSERT_EQ(c.layers.size(), 3u);
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(c.layers[i].window, i == 1 ? 0u : 128u);
+  expect_refused(GgufWriter(w).erase_tensor("blk.1.attn_sinks.weight"), BLEND_E_FORMAT,
+                 "attn_sinks");
+  expect_refused(GgufWriter(w).erase_tensor("blk.2.ffn_up_exps.bias"), BLEND_E_FORMAT,
+                 "ffn_up_exps.bias");
+}
+
 TEST(GgufExperts, LayersMayBeDense) {
   RandomModelSpec s = some_experts("ernie4_5-moe");
   s.dense_layers = 2;
