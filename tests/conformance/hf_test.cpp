@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Families, HfFamily,
                                          "exaone4-hybrid", "olmo2", "olmo3", "ministral3",
                                          "hunyuan", "qwen3moe", "qwen3moe-fused", "olmoe",
                                          "mixtral", "granitemoe", "granitemoe-shared",
-                                         "ernie4_5_moe"),
+                                         "ernie4_5_moe", "gpt_oss", "qwen3-fp8", "llama-int4"),
                          [](const testing::TestParamInfo<const char*>& family) {
                            std::string name = family.param;
                            std::replace(name.begin(), name.end(), '-', '_');

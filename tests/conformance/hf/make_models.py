@@ -88,6 +88,10 @@ MODELS = {
     "granitemoe": ("GraniteMoeConfig", dict(GRANITE, **EXPERTS, num_local_experts=4, intermediate_size=24), "bfloat16", None),
     "granitemoe-shared": ("GraniteMoeSharedConfig", dict(GRANITE, **EXPERTS, num_local_experts=4, intermediate_size=24,
                                                          shared_intermediate_size=16), "bfloat16", None),
+    "gpt_oss": ("GptOssConfig", dict(EXPERTS, head_dim=16, num_local_experts=4, intermediate_size=24, sliding_window=9,
+                                     rope_parameters=dict(YARN, rope_theta=10000.0, truncate=False)), "bfloat16", None),
+    "qwen3-fp8": ("Qwen3Config", dict(head_dim=16, tie_word_embeddings=False), "bfloat16", None),
+    "llama-int4": ("LlamaConfig", dict(tie_word_embeddings=False, intermediate_size=64), "bfloat16", None),
     "ernie4_5_moe": ("Ernie4_5_MoeConfig", dict(moe_k=2, moe_num_experts=4, moe_num_shared_experts=2, moe_intermediate_size=16,
                                                 moe_layer_start_index=1), "bfloat16", None),
 }
@@ -95,7 +99,59 @@ MODELS = {
 FUSED = ("qwen3moe-fused",)
 
 
-def build(name, folder):
+# Encoded as others publish such models: the codes of a matrix, and how config.json describes them.
+FP8 = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [16, 24]}
+INT4 = {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+        "kv_cache_scheme": None, "quantization_status": "compressed", "config_groups": {"group_0": {
+            "targets": ["Linear"], "input_activations": None, "output_activations": None, "weights": {
+                "num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32,
+                "actorder": None, "dynamic": False}}}}
+QUANTIZED = {"qwen3-fp8": FP8, "llama-int4": INT4}
+
+
+def fp8(name, w):
+    """The tensors of a matrix of e4m3 with a scale for each block, and the values they stand for."""
+    rows, cols = FP8["weight_block_size"]
+    scales = torch.zeros(-(-w.shape[0] // rows), -(-w.shape[1] // cols))
+    codes, values = torch.empty(w.shape, dtype=torch.float8_e4m3fn), torch.empty_like(w)
+    for i in range(scales.shape[0]):
+        for j in range(scales.shape[1]):
+            at = (slice(i * rows, (i + 1) * rows), slice(j * cols, (j + 1) * cols))
+            scales[i, j] = w[at].float().abs().max() / 448
+            codes[at] = (w[at].float() / scales[i, j]).to(torch.float8_e4m3fn)
+            values[at] = (codes[at].float() * scales[i, j]).to(w.dtype)
+    return {name: codes, name + "_scale_inv": scales}, values
+
+
+def int4(name, w):
+    """The tensors of a matrix of eight integers a word with a scale for 32, and the values they stand for."""
+    groups = w.float().reshape(w.shape[0], -1, 32)
+    scales = (groups.abs().amax(-1) / 7).to(torch.float16)
+    codes = (groups / scales[..., None].float()).round().clamp(-8, 7)
+    values = (codes * scales[..., None].float()).reshape(w.shape)
+    words = ((codes.to(torch.int64) + 8).reshape(w.shape[0], -1, 8) << torch.arange(0, 32, 4)).sum(-1)
+    stem = name.removesuffix("weight")
+    return {stem + "weight_packed": (words - (words >> 31 << 32)).to(torch.int32), stem + "weight_scale": scales,
+            stem + "weight_shape": torch.tensor(w.shape)}, values
+
+
+def encode(name, folder, plain):
+    """Quantizes the matrices of a directory; plain: replaces them by the values of their codes instead."""
+    from safetensors.torch import load_file, save_file
+    tensors, out = load_file(folder / "model.safetensors"), {}
+    for key, w in tensors.items():
+        if not key.endswith("_proj.weight"):
+            out[key] = w
+            continue
+        codes, values = (fp8 if name.endswith("fp8") else int4)(key, w)
+        out |= {key: values} if plain else codes
+    save_file({k: v.contiguous() for k, v in out.items()}, folder / "model.safetensors", metadata={"format": "pt"})
+    if not plain:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"quantization_config": QUANTIZED[name]}, indent=2) + "\n")
+
+
+def build(name, folder, plain=False):
     config_class, extra, dtype, shard = MODELS[name]
     # A seed of the name's own, the same in every process.
     torch.manual_seed(sum(ord(c) * 31 ** i for i, c in enumerate(name)) % 2**31)
@@ -104,7 +160,7 @@ def build(name, folder):
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     with torch.no_grad():  # norms and biases are 1 and 0 at first, which would hide what is done with them
         for key, p in model.named_parameters():
-            if p.dim() == 1 or key.endswith("e_score_correction_bias"):
+            if p.dim() == 1 or key.endswith(("e_score_correction_bias", "_proj_bias")):
                 p.add_(torch.randn_like(p) * 0.2)
     shutil.rmtree(folder, ignore_errors=True)
     how = {"max_shard_size": shard} if shard else {}
@@ -112,6 +168,8 @@ def build(name, folder):
         how["save_original_format"] = False
     model.to(getattr(torch, dtype)).save_pretrained(folder, **how)
     (folder / "generation_config.json").unlink(missing_ok=True)
+    if name in QUANTIZED:
+        encode(name, folder, plain)
 
 
 def tensors_of(folder):
@@ -143,7 +201,12 @@ def differences(name):
 
 
 def reference(name):
-    model = transformers.AutoModelForCausalLM.from_pretrained(HERE / name, dtype=torch.float32, attn_implementation="eager")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = HERE / name
+        if name in QUANTIZED:  # transformers has it only with what such a model needs on a GPU
+            folder = pathlib.Path(temporary) / name
+            build(name, folder, plain=True)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     model.eval()
     rng = torch.Generator().manual_seed(5)
     prompt = torch.randint(3, VOCAB, (1, 29), generator=rng)
