@@ -40,7 +40,7 @@ public class ProfileTest extends Fixture {
       assertThrows(NotFoundException.class, () -> profile.codecCost(Codec.ZSTD)); // it is lossless
       CodecCost cost = profile.codecCost(Codec.INT8);
       assertEquals(Codec.INT8, cost.codec());
-      assertTrue(cost.bits() > 7 && cost.bits() < 12 && cost.kl() >= 0 && cost.nMeasured() == 2, cost.toString());
+      assertTrue(cost.toString(), cost.bits() > 7 && cost.bits() < 12 && cost.kl() >= 0 && cost.nMeasured() == 2);
       assertEquals(0, profile.layerSteps().length); // two prompts say nothing of them
       store().setCodecProfile(profile);
       Verdict verdict =
