@@ -19,15 +19,20 @@ TEST(EvalRecords, AreAListInWhichATextMayHaveCommas) {
             (std::vector<std::string>{"alone", "head", "similar:4", "predecessor", "bos"}));
   EXPECT_EQ(split_record_kinds("text:so, it was,head,text:,x"),
             (std::vector<std::string>{"text:so, it was", "head", "text:,x"}));
-  for (const char* bad : {"", "head,", "none", "similar", "similar:", "similar:0", "similar:17",
-                          "similar:1x", "similar:-1", "head,eos", "profile"}) {
+  for (const char* bad :
+       {"", "head,", "none", "similar", "similar:", "similar:0", "similar:17", "similar:1x",
+        "similar:-1", "joined:0", "preceding:", "head,eos", "profile"}) {
     EXPECT_THROW(split_record_kinds(bad), CommandError) << bad;
   }
 }
 
 TEST(EvalRecords, SaySomethingAboutTheirPassages) {
-  EXPECT_EQ(parse_record_kind("similar:12").n_similar, 12u);
+  EXPECT_EQ(parse_record_kind("similar:12").n_passages, 12u);
   EXPECT_EQ(parse_record_kind("similar:12").is, Is::similar);
+  EXPECT_EQ(parse_record_kind("joined:3").is, Is::joined);
+  EXPECT_EQ(parse_record_kind("preceding:2").is, Is::preceding);
+  EXPECT_EQ(parse_record_kind("preceding:2").n_passages, 2u);
+  EXPECT_FALSE(parse_record_kind("head").contextual());
   EXPECT_EQ(parse_record_kind("head").is, Is::head);
   EXPECT_EQ(parse_record_kind("text:head").is, Is::text);
   EXPECT_EQ(parse_record_kind(kProfileRecords).is, Is::profile);
@@ -38,6 +43,19 @@ blendpp::Tokens chunk(const blendpp::Tokens& own, int32_t filler) {
   blendpp::Tokens tokens = own;
   for (int32_t i = 0; tokens.size() < 12; ++i) tokens.push_back(filler + i);
   return tokens;
+}
+
+// As blend_precompute_corpus takes them: more where they are short, at most BLEND_MOST_CONTEXTS.
+TEST(EvalSimilar, ShortChunksAreMoreContext) {
+  std::vector<blendpp::Tokens> chunks;
+  for (int32_t i = 0; i < 30; ++i) chunks.push_back(chunk({1, 2}, 100 + 20 * i));
+  const SimilarChunks similar(chunks);
+  EXPECT_EQ(similar.context_of(chunks[0], 1).size(), BLEND_CONTEXT_TOKENS / 12);
+  EXPECT_EQ(similar.context_of(chunks[0], 4).size(), BLEND_MOST_CONTEXTS);
+  for (blendpp::Tokens& text : chunks) {
+    for (int32_t i = 0; text.size() < BLEND_CONTEXT_TOKENS; ++i) text.push_back(text[2] * 1000 + i);
+  }
+  EXPECT_EQ(SimilarChunks(chunks).context_of(chunks[0], 4).size(), 4u);
 }
 
 TEST(EvalSimilar, ByWeighedTokensAndNeitherItselfNorCopiesNorShortOnes) {
