@@ -9,6 +9,9 @@
 using blend::Result;
 using blend::Status;
 
+static_assert(BLEND_CONTEXT_TOKENS == blend::kContextTokens);
+static_assert(BLEND_MOST_CONTEXTS == blend::kMostContexts);
+
 namespace {
 
 constexpr uint32_t kUsualContexts = 4;

@@ -11,12 +11,11 @@
 #include <span>
 #include <vector>
 
-#include "blend/blend.h"
 #include "engine/chunk_prefill.h"
 
 namespace blend {
 
-inline constexpr size_t kContextTokens = BLEND_CONTEXT_TOKENS;
+inline constexpr size_t kContextTokens = 192;
 
 // The passages of each prefill. n_tokens: of each passage, the most similar first. most: prefills.
 std::vector<std::vector<size_t>> deal_passages(std::span<const size_t> n_tokens, size_t most);

@@ -57,7 +57,7 @@ class Families : public testing::TestWithParam<RandomFamily> {
   }
 
   // How much more rounding may cost where it sends a row to another expert.
-  static double jump() { return GetParam().spec.n_experts == 0 ? 1 : 5; }
+  static double jump() { return GetParam().spec.n_experts == 0 ? 1 : 10; }
 
   TempDir dir_;
   std::string path_;

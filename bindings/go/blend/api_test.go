@@ -113,7 +113,8 @@ func TestACorpusServesItselfAsContext(t *testing.T) {
 		t.Errorf("%d records, progress %d times", len(records), told)
 	}
 	for i, record := range records {
-		if record.Existed || record.Contexts != 1 || !again[i].Existed || again[i].ID != record.ID {
+		if record.Existed || record.Contexts != len(documents)-1 || !again[i].Existed ||
+			again[i].Contexts != record.Contexts || again[i].ID != record.ID {
 			t.Errorf("%+v, and again %+v", record, again[i])
 		}
 	}

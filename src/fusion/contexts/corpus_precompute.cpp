@@ -22,6 +22,12 @@ struct CorpusPrecompute::Together {
 
   // A text may come twice.
   bool is_new(const Sha256& id) const { return !ids.contains(id); }
+  uint32_t n_contexts_of(const Sha256& id) const {
+    for (const ChunkJob& job : jobs) {
+      if (job.meta.id == id) return static_cast<uint32_t>(job.meta.contexts.size());
+    }
+    return 0;
+  }
   bool full() const { return n_rows >= ChunkPrefill::kFullRows; }
   void add(ChunkJob job) {
     ids.insert(job.meta.id);
@@ -118,12 +124,17 @@ Result<CorpusPrecompute::Company> CorpusPrecompute::company_of(
   return out;
 }
 
-Result<bool> CorpusPrecompute::is_stored(const Sha256& id, const std::vector<Sha256>* contexts) {
+Result<std::optional<std::vector<Sha256>>> CorpusPrecompute::contexts_of(const Sha256& id,
+                                                                         Together& next) {
+  using Contexts = std::optional<std::vector<Sha256>>;
   BLEND_ASSIGN(const bool there, store_.contains(id));
-  if (!there || contexts == nullptr) return there;
-  BLEND_ASSIGN(const auto snapshot, store_.snapshot());
-  auto source = snapshot->open(id);
-  return source.is_ok() && (*source)->meta().contexts == *contexts;
+  if (!there) return Contexts();
+  if (next.snapshot == nullptr) {
+    BLEND_ASSIGN(next.snapshot, store_.snapshot());
+  }
+  auto source = next.snapshot->open(id);
+  // On its way to the store, or damaged: then it is not made again either.
+  return source.is_ok() ? Contexts((*source)->meta().contexts) : Contexts(std::in_place);
 }
 
 Result<CorpusRecord> CorpusPrecompute::plan_contextual(const CorpusText& text,
@@ -131,12 +142,17 @@ Result<CorpusRecord> CorpusPrecompute::plan_contextual(const CorpusText& text,
   CorpusRecord out;
   ChunkMeta meta = describe(text, RecordKind::contextual);
   out.id = meta.id;
-  out.n_contexts = options_.n_contexts;
-  out.existed = !next.is_new(meta.id);
-  if (!out.existed && !options_.refresh) {
-    BLEND_ASSIGN(out.existed, is_stored(meta.id, nullptr));
+  if (!next.is_new(meta.id)) {  // the text comes twice
+    out.n_contexts = next.n_contexts_of(meta.id);
+    out.existed = true;
+    return out;
   }
-  if (out.existed) return out;
+  BLEND_ASSIGN(const auto stored, contexts_of(meta.id, next));
+  if (stored.has_value() && !options_.refresh) {
+    out.n_contexts = static_cast<uint32_t>(stored->size());
+    out.existed = true;
+    return out;
+  }
   BLEND_ASSIGN(Company company, company_of(text, next.snapshot));
   out.n_contexts = static_cast<uint32_t>(company.ids.size());
   if (company.ids.empty()) {
@@ -144,7 +160,7 @@ Result<CorpusRecord> CorpusPrecompute::plan_contextual(const CorpusText& text,
     out.existed = true;
     return out;
   }
-  BLEND_ASSIGN(out.existed, is_stored(meta.id, &company.ids));
+  out.existed = stored == company.ids;
   if (out.existed) return out;
   meta.contexts = company.ids;
   next.companies.push_back(std::move(company));

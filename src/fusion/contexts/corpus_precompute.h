@@ -73,8 +73,8 @@ class CorpusPrecompute {
                                        Together& next);
   // Prefills and stores what was gathered.
   Status store(Together& together, const Watch& watch);
-  // Whether the store has a record `id`; with `contexts`, one of exactly these passages.
-  Result<bool> is_stored(const Sha256& id, const std::vector<Sha256>* contexts);
+  // The passages of the stored record `id`; nothing if there is none.
+  Result<std::optional<std::vector<Sha256>>> contexts_of(const Sha256& id, Together& next);
 
   const Model& model_;
   ChunkStore& store_;

@@ -101,7 +101,7 @@ std::optional<Status> DeferredPrefill::outcome(const Sha256& id, Deadline deadli
     if (deadline.has_value() && *deadline <= std::chrono::steady_clock::now()) return std::nullopt;
     const auto queued = std::find_if(queue_.begin(), queue_.end(),
                                      [&](const Job& job) { return job.chunk.meta.id == id; });
-    if (queued != queue_.end()) std::rotate(queue_.begin(), queued, queued + 1);
+    if (queued != queue_.end()) queue_.splice(queue_.begin(), queue_, queued);
     const IdleWorker::Urgent urgent(*worker_);
     if (!deadline.has_value()) {
       changed_.wait(lock, settled);
@@ -118,28 +118,25 @@ size_t DeferredPrefill::n_left() const {
   return ids_.size();
 }
 
-std::vector<DeferredPrefill::Job> DeferredPrefill::take() {
-  std::vector<Job> jobs;
-  jobs.push_back(std::move(queue_.front()));
-  queue_.pop_front();
-  size_t rows = rows_of(jobs[0].chunk);
+std::list<DeferredPrefill::Job> DeferredPrefill::take() {
+  std::list<Job> jobs;
+  jobs.splice(jobs.end(), queue_, queue_.begin());
+  const Job& first = jobs.front();
+  size_t rows = rows_of(first.chunk);
   for (auto it = queue_.begin(); it != queue_.end() && rows < ChunkPrefill::kFullRows;) {
-    const bool alike = it->model == jobs[0].model && it->n_threads == jobs[0].n_threads &&
-                       it->chunk.prefix == jobs[0].chunk.prefix;
-    if (!alike) {
-      ++it;
-      continue;
-    }
-    rows += rows_of(it->chunk);
-    jobs.push_back(std::move(*it));
-    it = queue_.erase(it);
+    const auto job = it++;
+    const bool alike = job->model == first.model && job->n_threads == first.n_threads &&
+                       job->chunk.prefix == first.chunk.prefix;
+    if (!alike) continue;
+    rows += rows_of(job->chunk);
+    jobs.splice(jobs.end(), queue_, job);
   }
   return jobs;
 }
 
-Status DeferredPrefill::prefill(std::span<Job> jobs) {
-  const Model& model = *jobs[0].model;
-  const ThreadCap cap(jobs[0].n_threads);
+Status DeferredPrefill::prefill(const std::list<Job>& jobs) {
+  const Model& model = *jobs.front().model;
+  const ThreadCap cap(jobs.front().n_threads);
   const Watch polite = worker_->polite(cancel_);
   std::vector<StoredPassages> passages;
   passages.reserve(jobs.size());
@@ -163,49 +160,48 @@ Status DeferredPrefill::prefill(std::span<Job> jobs) {
   }
   if (chunks.empty()) return Status::ok();
   const auto rows = static_cast<uint32_t>(chunks[0].meta.tokens.size());
-  BLEND_ASSIGN(auto prefill, ChunkPrefill::create(model, jobs[0].chunk.prefix, rows, polite));
-  BLEND_ASSIGN(ChunkPrefill::Records records, prefill->run(chunks, polite));
+  auto prefill = ChunkPrefill::create(model, jobs.front().chunk.prefix, rows, polite);
+  if (!prefill.is_ok()) return prefill.status().with_context(names[0]);
+  BLEND_ASSIGN(ChunkPrefill::Records records, (*prefill)->run(chunks, polite));
   for (size_t i = 0; i < records.size(); ++i) {
     BLEND_RETURN_IF_ERROR(store_->put_async(std::move(records[i])).with_context(names[i]));
   }
   return Status::ok();
 }
 
-void DeferredPrefill::settle(const Sha256& id, const Status& status) {
-  ids_.erase(id);
-  if (!status.is_ok()) errors_.add(id, status);
-  changed_.notify_all();
+Status DeferredPrefill::prefill_or_out_of_memory(const std::list<Job>& jobs) {
+  try {
+    return prefill(jobs);
+  } catch (const std::bad_alloc&) {
+    return Status::out_of_memory();
+  }
 }
 
 bool DeferredPrefill::work() {
   MutexLock lock(mutex_);
   if (queue_.empty() || cancel_.requested()) return false;
-  std::vector<Job> jobs = take();
-  const auto prefill_now = [&](std::span<Job> some) {
-    lock.unlock();
-    Status status;
-    try {
-      status = prefill(some);
-    } catch (const std::bad_alloc&) {
-      status = Status::out_of_memory();
-    }
-    lock.lock();
-    return status;
-  };
-  Status status = prefill_now(jobs);
+  std::list<Job> jobs = take();
+  lock.unlock();
+  Status status = prefill_or_out_of_memory(jobs);
   // One that fails must not take the others with it.
   const bool again = !status.is_ok() && status.code() != BLEND_E_CANCELLED && jobs.size() > 1;
-  for (Job& job : jobs) {
-    if (again) status = prefill_now({&job, 1});
+  while (!jobs.empty()) {
+    std::list<Job> one;
+    one.splice(one.end(), jobs, jobs.begin());
+    if (again) status = prefill_or_out_of_memory(one);
     if (status.code() == BLEND_E_CANCELLED) return true;  // counted by the event of the destructor
-    const Sha256 id = job.chunk.meta.id;
-    job = {};  // the model may be closed by now
+    const Sha256 id = one.front().chunk.meta.id;
+    one.clear();  // the model may be closed by now
     if (!status.is_ok()) {
-      lock.unlock();
-      tell(status.code(), status.message());
-      lock.lock();
+      try {
+        tell(status.code(), status.message());
+      } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): no memory to report it
+      }
     }
-    settle(id, status);
+    const MutexLock settling(mutex_);
+    ids_.erase(id);
+    if (!status.is_ok()) errors_.add(id, status);
+    changed_.notify_all();
   }
   return true;
 }

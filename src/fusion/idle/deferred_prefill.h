@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <set>
@@ -61,10 +62,10 @@ class DeferredPrefill final : private IdleWorker::Client {
   bool seen_before(const Sha256& id) BLEND_REQUIRES(mutex_);
   bool work() override;
   // The first job and others after the same prefix: short chunks are prefilled together.
-  std::vector<Job> take() BLEND_REQUIRES(mutex_);
+  std::list<Job> take() BLEND_REQUIRES(mutex_);
   // Prefills the chunks that the store has not got, and puts them into its write-back.
-  Status prefill(std::span<Job> jobs);
-  void settle(const Sha256& id, const Status& status) BLEND_REQUIRES(mutex_);
+  Status prefill(const std::list<Job>& jobs);
+  Status prefill_or_out_of_memory(const std::list<Job>& jobs);
   void tell(int32_t code, const std::string& message) const;
   bool forked() const { return worker_->forked(); }
 
@@ -73,7 +74,7 @@ class DeferredPrefill final : private IdleWorker::Client {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::deque<Job> queue_ BLEND_GUARDED_BY(mutex_);
+  std::list<Job> queue_ BLEND_GUARDED_BY(mutex_);  // taking from it allocates nothing
   std::set<Sha256> ids_ BLEND_GUARDED_BY(mutex_);  // queued or running
   LateErrors errors_ BLEND_GUARDED_BY(mutex_);
   // Records that were asked for once, the oldest first.

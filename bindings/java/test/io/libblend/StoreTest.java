@@ -66,7 +66,7 @@ public class StoreTest extends Fixture {
     CorpusOptions options =
         new CorpusOptions().chunkPrefix(head).contexts(1).progress((done, total) -> told.incrementAndGet());
     List<CorpusRecord> records = model.precomputeCorpus(store(), chunks, options);
-    assertEquals(List.of(1, 1, 1), records.stream().map(CorpusRecord::contexts).toList());
+    assertEquals(List.of(2, 2, 2), records.stream().map(CorpusRecord::contexts).toList());
     assertTrue(records.stream().noneMatch(CorpusRecord::existed));
     assertTrue(told.get() > 0);
     List<CorpusRecord> again = model.precomputeCorpus(store(), chunks, options);
