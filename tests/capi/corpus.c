@@ -62,7 +62,8 @@ void corpus_is_found(const fixture* f) {
   o = corpus_options(head, 3, &s);
   o.n_contexts = 2;
   CHECK_OK(blend_precompute_corpus(w.model, w.store, chunks, N_TEXTS, &o, &err));
-  CHECK(s.n == N_TEXTS && s.n_existed == 0 && s.n_contexts == (N_TEXTS - 1) * N_TEXTS /* short: all others */);
+  CHECK(s.n == N_TEXTS && s.n_existed == 0 &&
+        s.n_contexts == (N_TEXTS - 1) * N_TEXTS /* short: all others */);
   CHECK_OK(blend_store_get_report(w.store, &stat, &err));
   CHECK(stat.n_chunks == 2 * N_TEXTS);
   s.n = 0;

@@ -274,10 +274,11 @@ void register_precompute(CLI::App& app) {
                     "Control tokens such as <|im_end|> in --system are recognized");
   add_chat_options(*command, options->chat);
   command
-      ->add_option("--contexts", options->contexts,
-                   "Number of prefills: each chunk is stored as the mean over so many, each after one "
-                   "of the chunks most similar to it, or after several short ones; 0: after the head "
-                   "only")
+      ->add_option(
+          "--contexts", options->contexts,
+          "Number of prefills: each chunk is stored as the mean over so many, each after one "
+          "of the chunks most similar to it, or after several short ones; 0: after the head "
+          "only")
       ->check(CLI::Range(0u, BLEND_MOST_CONTEXTS))
       ->capture_default_str();
   command

@@ -33,7 +33,8 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
     out.sources_.push_back(std::move(*source));
     parts.back().stored = out.sources_.back().get();
   }
-  if (!parts.empty()) out.passes_ = ContextPasses::of(parts, model.context_length() - taken, parts.size());
+  if (!parts.empty())
+    out.passes_ = ContextPasses::of(parts, model.context_length() - taken, parts.size());
   return out;
 }
 
