@@ -37,10 +37,10 @@ double mean_kl(const LogitRows& p, const LogitRows& q) {
 }
 
 // One prompt, fused from exact and from rounded chunks and decoded along full prefill's answer.
-class Trial {
+class CodecTrial {
  public:
-  Trial(const std::shared_ptr<const Model>& model, const Sample& sample,
-        const CodecTrialOptions& options, const Watch& watch)
+  CodecTrial(const std::shared_ptr<const Model>& model, const Sample& sample,
+             const CodecTrialOptions& options, const Watch& watch)
       : model_(model), options_(options), request_{sample, {}, {watch.cancel, {}}} {
     FuseOptions& fuse = request_.options;
     fuse.policy = Policy::full;
@@ -91,7 +91,7 @@ class Trial {
 };
 
 // Rounds the chunks by one codec and adds what that costs.
-Status add_cost(Trial& trial, const MemoryStore& exact, const LogitRows& unrounded,
+Status add_cost(CodecTrial& trial, const MemoryStore& exact, const LogitRows& unrounded,
                 std::span<const float> steps, Sums& sums) {
   MemoryStore rounded;
   auto size = put_rounded(exact, sums.codec, steps, rounded);
@@ -121,7 +121,7 @@ Result<std::vector<CodecCost>> find_codec_costs(const std::shared_ptr<const Mode
   for (const Codec codec : rounding_codecs()) sums.emplace_back().codec = codec;
   double fuse_kl = 0;
   for (const Sample* const sample : samples) {
-    Trial trial(model, *sample, options, watch);
+    CodecTrial trial(model, *sample, options, watch);
     BLEND_ASSIGN(const LogitRows full, trial.full());
     BLEND_RETURN_IF_ERROR(done());
     MemoryStore exact;

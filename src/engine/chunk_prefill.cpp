@@ -15,7 +15,7 @@ std::vector<uint32_t> positions(uint32_t first, size_t n) {
   return pos;
 }
 
-Status named(Status status, const std::string& name) {
+Status named(const Status& status, const std::string& name) {
   return name.empty() ? status : status.with_context(name);
 }
 
@@ -109,7 +109,7 @@ Status ChunkPrefill::reserve(uint32_t rows, uint32_t together, const Watch& watc
   BLEND_ASSIGN(cache_, model_.backend().make_kv_cache(model_.config(), n_head + rows));
   fresh_slots_.assign(n_head + rows, 0);
   rows_ = rows;
-  const Status computed = n_head == 0 ? Status::ok() : compute_head(watch);
+  Status computed = n_head == 0 ? Status::ok() : compute_head(watch);
   if (!computed.is_ok()) cache_.reset();
   return computed;
 }

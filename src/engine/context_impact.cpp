@@ -7,7 +7,7 @@ namespace blend {
 namespace {
 
 // Tokens of the text that a chunk is put after: a sentence or two.
-constexpr size_t kContextTokens = 64;
+constexpr size_t kOutsideTokens = 64;
 
 }  // namespace
 
@@ -37,7 +37,7 @@ Result<std::vector<float>> outside_mass(const Model& model, std::span<const int3
   std::vector<int32_t> context;
   if (model.tokenizer().bos() >= 0) context.push_back(model.tokenizer().bos());
   context.insert(context.end(), tokens.begin(),
-                 tokens.begin() + static_cast<int64_t>(std::min(tokens.size(), kContextTokens)));
+                 tokens.begin() + static_cast<int64_t>(std::min(tokens.size(), kOutsideTokens)));
   // A chunk that fills the model's context has less before it, or nothing: then all rows are equal.
   const size_t room = model.context_length() - tokens.size();
   if (context.size() > room) context.resize(room);

@@ -167,6 +167,7 @@ Status Model::pack_expert_biases(uint32_t layer) {
     }
   }
   std::vector<const TensorView*> parts;
+  parts.reserve(rows.size());
   for (const TensorView& row : rows) parts.push_back(&row);
   BLEND_ASSIGN(l.expert_gate_up_bias, backend().load_vector(parts, 0));
   weight_bytes_ += l.expert_gate_up_bias->bytes();
