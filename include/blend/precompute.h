@@ -42,10 +42,11 @@ typedef struct blend_precompute_options {
   size_t n_chunk_prefix;
   const blend_context_passage *contexts; /* [n_contexts] passages for a contextual record, which
                                   brings answers nearer to full prefill's. The chunk is prefilled
-                                  once for each passage, after chunk_prefix and that passage, and
-                                  the mean of these K and V is stored. Two to four texts of the same
-                                  kind are best; blend_precompute_corpus finds them. A passage that
-                                  the store holds after the same chunk_prefix is loaded. The id is
+                                  after chunk_prefix and a passage, once for each, or after several
+                                  short ones (blend_context_passage), and the mean of these K and V
+                                  is stored. Give the most similar texts first, enough for two to
+                                  four prefills; blend_precompute_corpus finds them. Passages that
+                                  the store holds after the same chunk_prefix are loaded. The id is
                                   not that of the record without passages, and does not depend on
                                   which passages they are. blend_fuse prefers the contextual record,
                                   except where the chunk stands first. blend_precompute only */

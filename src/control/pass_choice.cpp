@@ -87,9 +87,8 @@ PassCost PassModel::cost(double ratio, double slower) const {
   const bool chooses = rows.n_candidates > 0;
   const std::vector<LayerRows> layers = rows_by_layer(chooses ? rules_.schedule(ratio) : Schedule{},
                                                       rules_.asks_upto, rows, n_layers_);
-  const RowCost row = row_;
-  const double pace = pace_->compute(computed_seconds(layers, row) / full_s_);
-  return pass_cost(layers, rows, row.paced(pace), load, rules_.first_stored_layer, slower);
+  const double pace = pace_->compute(computed_seconds(layers, row_) / full_s_);
+  return pass_cost(layers, rows, row_.paced(pace), load, rules_.first_stored_layer, slower);
 }
 
 void PassModel::compute_slow_parts(double ratio) {
@@ -137,7 +136,6 @@ double PassModel::try_all(double ratio) {
     soonest = parts_;
   }
   parts_ = std::move(soonest);
-  add_up();
   return best;
 }
 

@@ -75,14 +75,6 @@ size_t ChunkJob::n_rows() const {
   return rows;
 }
 
-Result<std::unique_ptr<ChunkPrefill>> ChunkPrefill::create(const Model& model,
-                                                           std::span<const int32_t> head,
-                                                           uint32_t rows, const Watch& watch) {
-  std::unique_ptr<ChunkPrefill> made(new ChunkPrefill(model, head));
-  BLEND_RETURN_IF_ERROR(made->reserve(rows, rows, watch));
-  return made;
-}
-
 Status ChunkPrefill::check_fits(size_t rows) const {
   const size_t context = model_.context_length();
   if (head_.size() > context || rows > context - head_.size()) {
@@ -96,7 +88,6 @@ Status ChunkPrefill::check_fits(size_t rows) const {
 }
 
 Status ChunkPrefill::reserve(uint32_t rows, uint32_t together, const Watch& watch) {
-  BLEND_RETURN_IF_ERROR(check_fits(rows));
   const auto n_head = static_cast<uint32_t>(head_.size());
   if (forward_ == nullptr || together > together_) {
     forward_.reset();  // frees it before the second one is made

@@ -39,21 +39,18 @@ struct ChunkJob {
   std::span<const ContextPassage> passages;
   std::string name = {};  // begins the message of an error that is this chunk's; may be empty
 
-  // Computed for it: enough for run() where they come to kFullRows with other jobs'.
+  // Rows that its prefills compute.
   size_t n_rows() const;
 };
 
 // Used by one thread at a time. The model and `head` must outlive it.
 class ChunkPrefill {
  public:
-  // With this many rows in its products a prefill is about as fast as with more.
+  // A run of so many rows has full products; jobs of fewer should share one.
   static constexpr size_t kFullRows = 256;
 
-  // `rows`: of passage and chunk together, if known; run() makes room for more. The head is
-  // computed here. CONTEXT_LENGTH when head and rows do not fit the model.
-  static Result<std::unique_ptr<ChunkPrefill>> create(const Model& model,
-                                                      std::span<const int32_t> head, uint32_t rows,
-                                                      const Watch& watch);
+  // The first run() computes the head.
+  ChunkPrefill(const Model& model, std::span<const int32_t> head) : model_(model), head_(head) {}
 
   // The records of `jobs`, in order; their metas are moved from. K is kept without position
   // (AttentionStore 3.4.1), so a chunk may later stand anywhere. The rows' context impact is put
@@ -67,7 +64,6 @@ class ChunkPrefill {
   struct Work;   // of a job
   struct Lane;   // one prefill of a chunk
   struct Group;  // lanes that go through the layers together
-  ChunkPrefill(const Model& model, std::span<const int32_t> head) : model_(model), head_(head) {}
 
   Status check_fits(size_t rows) const;
   // Makes room for prefills of so many rows after the head, which is computed again if there was

@@ -44,8 +44,6 @@ class Forward {
   // must outlive the use.
   void temper(TemperedRows* rows) { tempered_ = rows; }
 
-  // Rows that finish_parts() takes.
-  uint32_t block_rows() const { return block_; }
   // x: [rows, d_model] for up to max_rows rows.
   Tensor x(uint32_t rows) const { return view(*x_, rows, model_.config().d_model); }
   // kv: [rows, 2 * kv_dim] for up to max_rows rows.
@@ -79,7 +77,8 @@ class Forward {
   };
   // finish_layer() where parts use the same slots one after the other: `place` puts K and V of part
   // i into the cache, right before the part's rows attend. All other products are of all rows.
-  // x.rows <= block_rows(); pos: ascending in each part; the parts are all rows, in order.
+  // x.rows: at most the backend's block_rows(); pos: ascending in each part; the parts are all
+  // rows, in order.
   using Place = std::function<Status(size_t part)>;
   Status finish_parts(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
                       const uint32_t* pos, std::span<const Part> parts, const Place& place,

@@ -23,10 +23,8 @@ Result<std::shared_ptr<ChunkRecord>> precompute_chunk(const Model& model,
                                                       std::span<const int32_t> prefix,
                                                       ChunkMeta meta, const Watch& watch,
                                                       std::span<const ContextPassage> passages) {
-  BLEND_ASSIGN(auto prefill, ChunkPrefill::create(
-                                 model, prefix, static_cast<uint32_t>(meta.tokens.size()), watch));
   ChunkJob job{std::move(meta), passages};
-  BLEND_ASSIGN(ChunkPrefill::Records records, prefill->run({&job, 1}, watch));
+  BLEND_ASSIGN(ChunkPrefill::Records records, ChunkPrefill(model, prefix).run({&job, 1}, watch));
   return std::move(records[0]);
 }
 

@@ -79,11 +79,11 @@ float ScaleGrid::at(size_t row, size_t col) const {
   return dtype == DType::f16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
 
-Result<DecodedMatrix> decode_fp8(const std::byte* data, size_t rows, size_t cols,
-                                 const ScaleGrid& scales, size_t block_rows, size_t block_cols,
-                                 DType dtype) {
+Result<OwnedMatrix> decode_fp8(const std::byte* data, size_t rows, size_t cols,
+                               const ScaleGrid& scales, size_t block_rows, size_t block_cols,
+                               DType dtype) {
   static const std::array<float, 256> kValues = e4m3_values();
-  DecodedMatrix out;
+  OwnedMatrix out;
   out.dtype = dtype;
   BLEND_ASSIGN(out.data,
                AlignedBuffer::allocate(rows * cols * static_cast<size_t>(dtype_size(dtype))));
@@ -99,10 +99,10 @@ Result<DecodedMatrix> decode_fp8(const std::byte* data, size_t rows, size_t cols
   return out;
 }
 
-Result<DecodedMatrix> decode_packed(const std::byte* data, size_t rows, size_t cols, uint32_t bits,
-                                    const ScaleGrid& scales, size_t group) {
+Result<OwnedMatrix> decode_packed(const std::byte* data, size_t rows, size_t cols, uint32_t bits,
+                                  const ScaleGrid& scales, size_t group) {
   const size_t per_word = 32 / bits, row_bytes = (cols + per_word - 1) / per_word * 4;
-  DecodedMatrix out;
+  OwnedMatrix out;
   if (group % kBlock != 0 || cols % kBlock != 0 || !fits_f16(scales, rows)) {
     const float half = bits == 8 ? 128 : 8;
     BLEND_ASSIGN(out.data, AlignedBuffer::allocate(rows * cols * sizeof(float)));

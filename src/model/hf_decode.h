@@ -13,7 +13,7 @@
 namespace blend {
 
 // A matrix of its own memory. Movable.
-struct DecodedMatrix {
+struct OwnedMatrix {
   DType dtype = DType::f32;
   BlockType blocks = BlockType::none;
   AlignedBuffer data;
@@ -30,15 +30,15 @@ struct ScaleGrid {
 
 // [rows, cols] of e4m3, each block of block_rows x block_cols times its scale; the last blocks may
 // be smaller. Rounded to `dtype`.
-Result<DecodedMatrix> decode_fp8(const std::byte* data, size_t rows, size_t cols,
-                                 const ScaleGrid& scales, size_t block_rows, size_t block_cols,
-                                 DType dtype);
+Result<OwnedMatrix> decode_fp8(const std::byte* data, size_t rows, size_t cols,
+                               const ScaleGrid& scales, size_t block_rows, size_t block_cols,
+                               DType dtype);
 
 // [rows, cols] of integers of `bits` (4 or 8) less half their range, in rows of whole 32-bit words
 // that begin at the low end, each `group` times their scale. Q4_0 or Q8_0 where `group` is a
 // multiple of 32 and all scales have the same value in f16; else f32, which holds every product.
-Result<DecodedMatrix> decode_packed(const std::byte* data, size_t rows, size_t cols, uint32_t bits,
-                                    const ScaleGrid& scales, size_t group);
+Result<OwnedMatrix> decode_packed(const std::byte* data, size_t rows, size_t cols, uint32_t bits,
+                                  const ScaleGrid& scales, size_t group);
 
 // n blocks of MXFP4: 16 bytes, of which byte i has the elements 2 i and 2 i + 1, and a byte of
 // scale -> ggml's. order[i]: the row that comes at place i; each row has blocks_per_row.

@@ -66,7 +66,7 @@ Result<TensorView> HfTensors::take_view(const std::string& name) {
 }
 
 Result<TensorView> HfTensors::keep(const std::string& name, std::vector<int64_t> shape,
-                                   DecodedMatrix decoded) {
+                                   OwnedMatrix decoded) {
   TensorView view;
   view.name = name;
   view.dtype = decoded.dtype;
@@ -98,7 +98,7 @@ Result<TensorView> HfTensors::fp8(const std::string& name) {
   BLEND_ASSIGN(const TensorView scales, take_view(name + "_scale_inv"));
   BLEND_ASSIGN(const ScaleGrid grid,
                grid_of(scales, divided(rows, how_.block_rows), divided(cols, how_.block_cols)));
-  BLEND_ASSIGN(DecodedMatrix decoded,
+  BLEND_ASSIGN(OwnedMatrix decoded,
                decode_fp8(codes.data, static_cast<size_t>(rows), static_cast<size_t>(cols), grid,
                           how_.block_rows, how_.block_cols, how_.dtype));
   return keep(name, codes.shape, std::move(decoded));
@@ -121,7 +121,7 @@ Result<TensorView> HfTensors::packed(const std::string& stem) {
   const int64_t group = how_.group == 0 ? cols : how_.group;
   BLEND_ASSIGN(const TensorView scales, take_view(stem + ".weight_scale"));
   BLEND_ASSIGN(const ScaleGrid grid, grid_of(scales, rows, divided(cols, group)));
-  BLEND_ASSIGN(DecodedMatrix decoded,
+  BLEND_ASSIGN(OwnedMatrix decoded,
                decode_packed(codes.data, static_cast<size_t>(rows), static_cast<size_t>(cols),
                              how_.bits, grid, static_cast<size_t>(group)));
   return keep(name, {rows, cols}, std::move(decoded));
@@ -144,7 +144,7 @@ Result<TensorView> HfTensors::mxfp4_experts(const std::string& stem, bool altern
   BLEND_RETURN_IF_ERROR(check(scales, "U8", scales.shape));
   BLEND_RETURN_IF_ERROR(check(blocks, "U8", {count, rows, per_row, 16}));
   const size_t n_rows = static_cast<size_t>(rows), n_blocks = static_cast<size_t>(per_row);
-  DecodedMatrix out;
+  OwnedMatrix out;
   out.blocks = BlockType::mxfp4;
   const size_t of_expert = n_rows * n_blocks;
   const size_t bytes = of_expert * block_bytes(out.blocks);
@@ -165,7 +165,7 @@ Result<TensorView> HfTensors::plain_experts(const std::string& stem, bool altern
   const auto count = static_cast<size_t>(from.shape[0]), cols = static_cast<size_t>(from.shape[1]),
              rows = static_cast<size_t>(from.shape[2]);
   const auto size = static_cast<size_t>(dtype_size(from.dtype));
-  DecodedMatrix out;
+  OwnedMatrix out;
   out.dtype = from.dtype;
   BLEND_ASSIGN(out.data, AlignedBuffer::allocate(count * rows * cols * size));
   const std::vector<uint32_t> order = order_of(rows, alternate);
@@ -191,7 +191,7 @@ Result<TensorView> HfTensors::every_other(const std::string& name, size_t first)
   }
   const auto n = static_cast<size_t>(from.elements() / 2);
   const auto size = static_cast<size_t>(dtype_size(from.dtype));
-  DecodedMatrix out;
+  OwnedMatrix out;
   out.dtype = from.dtype;
   BLEND_ASSIGN(out.data, AlignedBuffer::allocate(n * size));
   for (size_t i = 0; i < n; ++i) {

@@ -35,8 +35,7 @@ class HfTensors {
  private:
   Result<HfTensor> take(const std::string& name);
   Result<TensorView> take_view(const std::string& name);
-  Result<TensorView> keep(const std::string& name, std::vector<int64_t> shape,
-                          DecodedMatrix decoded);
+  Result<TensorView> keep(const std::string& name, std::vector<int64_t> shape, OwnedMatrix decoded);
   Result<TensorView> fp8(const std::string& name);
   Result<TensorView> packed(const std::string& stem);
   Result<TensorView> mxfp4_experts(const std::string& stem, bool alternate);

@@ -106,9 +106,7 @@ Status CpuExpertOps::run(const ExpertLayer& layer, const ModelConfig& config, Te
 
 void CpuExpertOps::choose(const ExpertLayer& layer, const Experts& experts, Tensor scores,
                           const Scratch& s) {
-  const float* const bias = layer.choice_bias == nullptr
-                                ? nullptr
-                                : static_cast<const CpuVector&>(*layer.choice_bias).data();
+  const float* const bias = elements_of(layer.choice_bias);
   auto* const all = static_cast<float*>(scores.data);
   // An exponential costs as much as some elements of a copy.
   pool_.parallel_for(static_cast<size_t>(scores.rows), row_grain(size_t{16} * experts.count),

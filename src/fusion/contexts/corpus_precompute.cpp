@@ -57,11 +57,7 @@ Status CorpusPrecompute::store(Together& together, const Watch& watch) {
     return Status::ok();
   }
   const Watch cancel_only{watch.cancel, {}};
-  if (prefill_ == nullptr) {
-    const auto rows = static_cast<uint32_t>(together.jobs[0].meta.tokens.size());
-    BLEND_ASSIGN(prefill_, ChunkPrefill::create(model_, key_.head, rows, cancel_only));
-  }
-  BLEND_ASSIGN(ChunkPrefill::Records records, prefill_->run(together.jobs, cancel_only));
+  BLEND_ASSIGN(ChunkPrefill::Records records, prefill_.run(together.jobs, cancel_only));
   const std::vector<std::string> names = std::move(together.names);
   // The snapshot must end before the puts: a put may wait for space, which snapshots keep in use.
   together.clear();
@@ -133,7 +129,7 @@ Result<std::optional<std::vector<Sha256>>> CorpusPrecompute::contexts_of(const S
     BLEND_ASSIGN(next.snapshot, store_.snapshot());
   }
   auto source = next.snapshot->open(id);
-  // On its way to the store, or damaged: then it is not made again either.
+  // It may be on its way to the store still, or damaged: then its passages are not known.
   return source.is_ok() ? Contexts((*source)->meta().contexts) : Contexts(std::in_place);
 }
 
@@ -149,7 +145,7 @@ Result<CorpusRecord> CorpusPrecompute::plan_contextual(const CorpusText& text,
   }
   BLEND_ASSIGN(const auto stored, contexts_of(meta.id, next));
   if (stored.has_value() && !options_.refresh) {
-    out.n_contexts = static_cast<uint32_t>(stored->size());
+    out.n_contexts = stored->empty() ? options_.n_contexts : static_cast<uint32_t>(stored->size());
     out.existed = true;
     return out;
   }

@@ -4,9 +4,9 @@
 // exact where the chunk stands first in a prompt, and other chunks load it as a passage. The
 // contextual record is the mean over the chunk's most similar chunks (engine/chunk_prefill.h).
 // Similar chunks are retrieved together, so they resemble what stands before the chunk in a prompt.
-// Passages are read from the head records. So a contextual record costs as many passes over its own
-// rows as it has passages, and depends only on the head and those texts. Chunks that are too short
-// to keep the CPU busy are prefilled together.
+// Passages are read from the head records. So a contextual record costs n_contexts passes over its
+// own rows, and depends only on the head and those texts. Chunks that are too short to keep the CPU
+// busy are prefilled together.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,9 @@ struct CorpusText {
 };
 
 struct CorpusOptions {
-  uint32_t n_contexts = 0;  // similar chunks a text, at most kMostContexts; 0: head records only
+  // Prefills of a contextual record, at most kMostContexts; 0: head records only. Each is after a
+  // similar chunk, or after several short ones (engine/context_passes.h).
+  uint32_t n_contexts = 0;
   double min_similarity = 0;
   bool refresh = false;  // also make contextual records again whose similar chunks have changed
   std::optional<Codec> codec;
@@ -51,19 +53,24 @@ class CorpusPrecompute {
  public:
   CorpusPrecompute(const Model& model, ChunkStore& store, SimilarChunks& index, CorpusKey key,
                    const CorpusOptions& options)
-      : model_(model), store_(store), index_(index), key_(std::move(key)), options_(options) {}
+      : model_(model),
+        store_(store),
+        index_(index),
+        key_(std::move(key)),
+        options_(options),
+        prefill_(model, key_.head) {}
 
   // Stores the missing records of `texts`, whose tokens were checked. After a stopped run the next
   // one goes on where it ended. Calls `done` for each text, in order and after its records are on
-  // their way to the store; non-zero stops with CALLBACK.
-  // Progress counts records. The puts are in the background: flush.
+  // their way to the store; non-zero stops with CALLBACK. Progress counts records. The puts are in
+  // the background: flush.
   using Done = std::function<int32_t(size_t text, const CorpusRecord& record)>;
   Status run(std::span<const CorpusText> texts, const Done& done, const Watch& watch);
 
  private:
-  struct Company;  // the passages of one chunk
-  ChunkMeta describe(const CorpusText& text, RecordKind kind) const;
+  struct Company;   // the passages of one chunk
   struct Together;  // chunks that are prefilled in one run
+  ChunkMeta describe(const CorpusText& text, RecordKind kind) const;
   Status store_heads(std::span<const CorpusText> texts, std::vector<bool>& made,
                      const Watch& watch);
   // `snapshot` is taken if there is none.
@@ -81,7 +88,7 @@ class CorpusPrecompute {
   SimilarChunks& index_;
   const CorpusKey key_;
   const CorpusOptions options_;
-  std::unique_ptr<ChunkPrefill> prefill_;
+  ChunkPrefill prefill_;
 };
 
 }  // namespace blend

@@ -17,7 +17,7 @@ constexpr size_t kMostQueued = 4096;
 // Ids of records that were asked for once: a megabyte or two.
 constexpr size_t kMostSeen = 16384;
 
-// That its prefill computes.
+// Rows that its prefills compute, or a few more.
 size_t rows_of(const DeferredChunk& chunk) {
   const size_t own = chunk.meta.tokens.size();
   size_t rows = chunk.contexts.empty() ? own : 0;
@@ -159,10 +159,8 @@ Status DeferredPrefill::prefill(const std::list<Job>& jobs) {
     chunks.back().meta.contexts = passages.back().ids();
   }
   if (chunks.empty()) return Status::ok();
-  const auto rows = static_cast<uint32_t>(chunks[0].meta.tokens.size());
-  auto prefill = ChunkPrefill::create(model, jobs.front().chunk.prefix, rows, polite);
-  if (!prefill.is_ok()) return prefill.status().with_context(names[0]);
-  BLEND_ASSIGN(ChunkPrefill::Records records, (*prefill)->run(chunks, polite));
+  ChunkPrefill prefill(model, jobs.front().chunk.prefix);
+  BLEND_ASSIGN(ChunkPrefill::Records records, prefill.run(chunks, polite));
   for (size_t i = 0; i < records.size(); ++i) {
     BLEND_RETURN_IF_ERROR(store_->put_async(std::move(records[i])).with_context(names[i]));
   }

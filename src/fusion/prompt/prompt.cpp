@@ -14,8 +14,8 @@ namespace {
 
 // Passages of a record made in idle time: more of them make it no better.
 constexpr size_t kContexts = 4;
-// A record after the chunk before it is preferred only if that is one of so many parts of what
-// precedes it, or long: among twenty short chunks one says less than a context of several.
+// A predecessor record of a short chunk is preferred only if the chunk before makes up a quarter of
+// what precedes: among twenty short chunks one says less than a context of several.
 constexpr size_t kLeastShare = 4;
 constexpr size_t kLeastContextTokens = 11;  // shorter passages say too little
 

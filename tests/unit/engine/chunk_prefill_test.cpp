@@ -112,12 +112,11 @@ TEST_F(ChunkPrefillTest, AStoredPassageIsAsGoodAsAComputedOne) {
 
 // The head's rows stay from chunk to chunk, also when a longer one needs more room.
 TEST_F(ChunkPrefillTest, ChunksOneAfterTheOtherAreAsEachByItself) {
-  auto prefill = ChunkPrefill::create(*model_, head_, 4, {});
-  ASSERT_TRUE(prefill.is_ok()) << prefill.status().message();
+  ChunkPrefill prefill(*model_, head_);
   const auto run = [&](const std::vector<int32_t>& chunk,
                        std::span<const ContextPassage> passages) {
     ChunkJob job{describe(head_, chunk), passages};
-    auto records = (*prefill)->run({&job, 1}, {});
+    auto records = prefill.run({&job, 1}, {});
     EXPECT_TRUE(records.is_ok()) << records.status().message();
     return (*records)[0];
   };
@@ -146,15 +145,14 @@ TEST_F(ChunkPrefillTest, ChunksTogetherAreAsEachByItself) {
     rows += jobs.back().n_rows();
   }
   EXPECT_EQ(rows, 40u + (40 + 30) + 30 + 40 + 30 + 30);
-  auto prefill = ChunkPrefill::create(*model_, head_, 4, {});
-  ASSERT_TRUE(prefill.is_ok()) << prefill.status().message();
+  ChunkPrefill prefill(*model_, head_);
   uint64_t before = 0;
-  auto together = (*prefill)->run(jobs, {nullptr, [&](uint64_t done, uint64_t total) {
-                                           EXPECT_LE(before, done);
-                                           EXPECT_LE(done, total);
-                                           before = done;
-                                           return 0;
-                                         }});
+  auto together = prefill.run(jobs, {nullptr, [&](uint64_t done, uint64_t total) {
+                                       EXPECT_LE(before, done);
+                                       EXPECT_LE(done, total);
+                                       before = done;
+                                       return 0;
+                                     }});
   ASSERT_TRUE(together.is_ok()) << together.status().message();
   ASSERT_EQ(together->size(), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -181,9 +179,8 @@ TEST_F(ChunkPrefillTest, ManyRowsAreSeveralGroups) {
   std::vector<ChunkJob> jobs;
   for (uint32_t i = 0; i < 3; ++i) jobs.push_back({describe(head_, tokens(30 + i, 20 + i)), after});
   ASSERT_GT(3 * jobs[0].n_rows(), 2 * model_->backend().traits().block_rows);
-  auto prefill = ChunkPrefill::create(*model_, head_, 4, {});
-  ASSERT_TRUE(prefill.is_ok());
-  auto together = (*prefill)->run(jobs, {});
+  ChunkPrefill prefill(*model_, head_);
+  auto together = prefill.run(jobs, {});
   ASSERT_TRUE(together.is_ok()) << together.status().message();
   for (uint32_t i = 0; i < 3; ++i) {
     auto alone =
@@ -194,13 +191,12 @@ TEST_F(ChunkPrefillTest, ManyRowsAreSeveralGroups) {
 }
 
 TEST_F(ChunkPrefillTest, TheChunkThatFailsIsNamed) {
-  auto prefill = ChunkPrefill::create(*model_, head_, 4, {});
-  ASSERT_TRUE(prefill.is_ok());
+  ChunkPrefill prefill(*model_, head_);
   const std::vector<int32_t> most = tokens(model_->context_length() - head_.size() + 1, 5);
   std::vector<ChunkJob> jobs;
   jobs.push_back({describe(head_, chunk_), {}, "chunk 7"});
   jobs.push_back({describe(head_, most), {}, "chunk 8"});
-  const Status refused = (*prefill)->run(jobs, {}).status();
+  const Status refused = prefill.run(jobs, {}).status();
   EXPECT_EQ(refused.code(), BLEND_E_CONTEXT_LENGTH);
   EXPECT_EQ(refused.message().find("chunk 8: the chunk has"), 0u) << refused.message();
 }
