@@ -201,7 +201,8 @@ class ServeTest(ServeCase):
         self.fail(account)
 
     def test_a_request_may_set_policy_and_ratio(self):
-        server = self.serve("--ratio", "0.2")  # that of checked answers would change meanwhile
+        # A fixed ratio and prefix: what idle time finds and stores would change the counts meanwhile.
+        server = self.serve("--ratio", "0.2", "--chunk-prefix", "bos")
         usual = self.stored(server, chat(documents=DOCUMENTS))
         self.assertEqual(self.stored(server, chat(documents=DOCUMENTS, policy="reuse"))["recomputed_tokens"], 0)
         most = self.stored(server, chat(documents=DOCUMENTS, ratio=1))["recomputed_tokens"]
