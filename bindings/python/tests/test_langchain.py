@@ -33,7 +33,9 @@ class LangChain(Case):
         return [Document(page_content=text) for text in DOCUMENTS]
 
     def test_an_answer_out_of_documents(self):
-        message = self.llm(fuse={"ratio": 0.15}).invoke(ASKED, documents=self.documents())
+        llm = self.llm(fuse={"ratio": 0.15})
+        llm.precompute(self.documents())
+        message = llm.invoke(ASKED, documents=self.documents())
         self.assertIn(ANSWER, message.content)
         reused = message.response_metadata["rows_reused"]
         self.assertGreater(reused, 100)

@@ -27,8 +27,11 @@ from support import run_example
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODELS = ROOT / "tests/conformance/hf"
 NEWEST = HAS and tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 24)
-REFUSED = {"hunyuan": "dynamic"}
-FAMILIES = sorted({path.parent.name for path in MODELS.glob("*/config.json")} - set(REFUSED))
+REFUSED = {"hunyuan": "dynamic", "gpt_oss": "no known RoPE"}
+# What transformers needs besides to open a directory.
+NEEDED = {"qwen3-fp8": "accelerate", "llama-int4": "compressed_tensors"}
+LACKING = {family for family, module in NEEDED.items() if not importlib.util.find_spec(module)}
+FAMILIES = sorted({path.parent.name for path in MODELS.glob("*/config.json")} - set(REFUSED) - LACKING)
 TOKENIZERS = ROOT / "tests/conformance/tokenizers"
 TEMPLATES = ROOT / "tests/unit/chat/golden/templates"
 MESSAGES = [{"role": "system", "content": "Be brief. "}, {"role": "user", "content": " Who signs the invoices?\n"},
@@ -156,7 +159,7 @@ class Transformers(unittest.TestCase):
                         # Older releases compute gemma2 and olmo3 otherwise.
                         self.assertFalse(NEWEST)
                         self.skipTest(f"full prefill of transformers {transformers.__version__} is another")
-                windows = family in ("mistral", "gemma2", "gemma3", "olmo3", "exaone4-hybrid")
+                windows = family in ("mistral", "mixtral", "gemma2", "gemma3", "olmo3", "exaone4-hybrid")
                 layers = [(2, 0.25)] if windows else [(1, 0.5), (2, 0.25)]
                 options = dict(policy="hkvd", metric="v", check_layers=layers)
                 fused = blender.fuse(prompt, **options)
@@ -269,6 +272,9 @@ class Transformers(unittest.TestCase):
         config = transformers.GPT2Config(n_layer=2, n_embd=32, n_head=2, vocab_size=64)
         with self.assertRaisesRegex(ValueError, "gpt2"):
             self.blender(transformers.GPT2LMHeadModel(config))
+        for family, why in REFUSED.items():
+            with self.subTest(family=family), self.assertRaisesRegex(ValueError, why):
+                self.blender(self.model(family, attn_implementation="eager"))
         model = self.model("llama")
         blender = self.blender(model)
         with self.assertRaisesRegex(TypeError, "tokenizer"):
