@@ -5,11 +5,10 @@
 
 Made-up documents of --words words, drawn as often as the words of bench/questions are, a third of each from a
 topic of its own, so that some are alike. `blend precompute` stores them three times, each time in an empty store: after the
-head alone; in the context of --contexts similar chunks; and in context once more, interrupted in the middle (SIGINT, with
---kill SIGKILL) and run again. The third store must hold the records of the second. With
---stop-after-cpu the second is left out, and the interruption comes after that many CPU seconds: half the time for a large
-corpus; then the third must hold a record of every chunk. Times are of the whole command. On a machine
-that others use, look at the CPU time: "middle" is where half of it is used up.
+head alone; in context; and in context once more, interrupted in the middle (SIGINT, with --kill SIGKILL) and run again. The
+third store must hold the records of the second. --stop-after-cpu leaves the second out, which takes half of the time, and
+interrupts the third after so many CPU seconds; then it must hold a record of every chunk. Times are of the whole command. On a
+machine that others use, look at the CPU time: the middle is where half of it is used up.
 """
 import argparse
 import json
@@ -124,7 +123,7 @@ def main():
         runs += [("interrupted", first), ("run again", second)]
         restarted = ids(args, folder / "restarted")
         n = plain.tokens()
-        print(f"{args.chunks} chunks, {n} tokens, {args.contexts} passages each")
+        print(f"{args.chunks} chunks, {n} tokens, {args.contexts} prefills in context each")
         print(f"{'':28} {'s':>8} {'CPU s':>8} {'tokens/s':>9} {'tokens/CPU s':>13} {'MiB':>7}")
         for name, run in runs:
             rate = "" if run in (first, second) else f"{n / run.seconds:9.0f} {n / run.cpu:13.0f}"
