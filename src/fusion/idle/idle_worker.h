@@ -32,15 +32,21 @@ class IdleWorker {
   // with `makes_way` stop then.
   class Urgent {
    public:
-    explicit Urgent(IdleWorker& worker) : worker_(worker), hurry_(worker.foreground()) {
-      worker_.urge(1);
-    }
-    ~Urgent() { worker_.urge(-1); }
+    explicit Urgent(IdleWorker& worker) : count_(worker), hurry_(worker.foreground()) {}
     Urgent(const Urgent&) = delete;
     Urgent& operator=(const Urgent&) = delete;
 
    private:
-    IdleWorker& worker_;
+    struct Count {
+      explicit Count(IdleWorker& of) : worker(of) { worker.urge(1); }
+      ~Count() { worker.urge(-1); }
+      Count(const Count&) = delete;
+      Count& operator=(const Count&) = delete;
+      IdleWorker& worker;
+    };
+    // The hurry ends first. Otherwise a job that makes way could begin between the two ends, and
+    // run without a pause beside the host's calls.
+    const Count count_;
     const Foreground::Hurry hurry_;
   };
 
