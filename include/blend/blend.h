@@ -4,7 +4,7 @@
  * libblend keeps the KV caches of text chunks in a store. For a prompt it fuses the caches of any
  * chunks in any order, and recomputes only a part of their rows. (A row is the K and V of one token
  * position of the prompt.) The first token then comes several times sooner than by full prefill,
- * and the answer is nearly the same; docs/quality.md has figures, and docs/architecture.md the
+ * and slightly fewer answers are right; docs/quality.md has figures, and docs/architecture.md the
  * terms. The method is CacheBlend (Yao et al., EuroSys '25); the storage follows AttentionStore
  * (Gao et al., ATC '24).
  *
@@ -36,7 +36,7 @@
  *     return 0;
  *   }
  *
- * THE MODEL OF THIS API
+ * HOW THE PARTS FIT TOGETHER
  *   context -> model, store -> precompute (chunks into a store) -> fuse (segments) -> generate.
  *   The context owns the compute threads. A model is immutable once open. A store is a directory
  *   that several processes may share. A fusion is one prompt's fused KV cache and the logits of
@@ -44,12 +44,12 @@
  *
  * RULES THAT HOLD EVERYWHERE
  *   Names           A function of one handle begins with its name: blend_fusion_*, blend_store_*.
- *                   Verbs that take a model and a store have short names: blend_precompute,
- *                   blend_fuse, blend_calibrate. blend_x_get_y may fail and gives an error code;
+ *                   Verbs that take a model have short names: blend_precompute, blend_fuse,
+ *                   blend_calibrate. blend_x_get_y may fail and gives an error code;
  *                   blend_x_y of an error or a context gives the value itself.
- *   Return values   int32_t. BLEND_OK is 0. A positive BLEND_* means success with a remark, such
- *                   as BLEND_EXISTS. A negative BLEND_E_* is an error. New codes may be added:
- *                   treat an unknown negative value as an error.
+ *   Return values   int32_t if a call may fail: BLEND_OK (0); a positive BLEND_* is success with a
+ *                   remark, such as BLEND_EXISTS; a negative BLEND_E_* is an error. New codes may
+ *                   be added: treat an unknown negative value as an error.
  *   Errors          The trailing `blend_error **err` may be NULL. On failure *err receives an
  *                   object that the caller owns (blend_error_free) and may read on any thread. On
  *                   success *err is set to NULL. There is no thread-local last error.
@@ -58,9 +58,9 @@
  *                   it may run meanwhile. That includes closing, after which no call may follow.
  *   n_threads       An option of many calls: the maximum number of the context's compute threads
  *                   that the call uses at a time, the calling one included. 0 (default), and more
- *                   than there are: all. Values above INT32_MAX are INVALID_ARGUMENT. Calls whose
- *                   threads fit into the context's run side by side; the others take turns in order
- *                   of arrival. The number of threads does not change a bit of any result. Threads
+ *                   than there are: all. Values above INT32_MAX are INVALID_ARGUMENT. Calls run
+ *                   side by side as long as their threads fit; the others take turns in order of
+ *                   arrival. The number of threads does not change a bit of any result. Threads
  *                   that only read or write are not counted. docs/threads.md has more.
  *   Lifetime        Handles may be closed in any order: what a fusion needs of its model, or a
  *                   model of its context, stays alive until the last user is closed. Every close
@@ -73,17 +73,17 @@
  *                   library: the library reads the members that it knows. It refuses a struct
  *                   that is smaller than in the first release, and options whose unknown tail is
  *                   not zero. It sets the unknown tail of an info struct to zero.
- *   Callbacks       Run on the thread that made the call unless said otherwise. A non-zero return
+ *   Callbacks       Unless said otherwise they run on the calling thread, and a non-zero return
  *                   stops the work: the call fails with BLEND_E_CALLBACK and blend_error_detail()
- *                   gives the value back. A callback must not throw and must not close the handle
- *                   it was called for.
+ *                   has the value. A callback must not throw and must not close the handle it was
+ *                   called for.
  *   Signals         Threads that the library starts block all signals, SIGPROF too, except those
  *                   of a fault in the thread itself (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP,
  *                   SIGSYS, SIGABRT). So handlers run on threads of the host. A call that a handler
  *                   interrupts goes on; its result is the same. A handler may call
  *                   blend_cancel_request and nothing else of the library.
- *   Tensors         "[a, b, c]" is row-major, last index fastest. A row is a token position of the
- *                   prompt. Times are nanoseconds of a monotonic clock, sizes are bytes.
+ *   Tensors         "[a, b, c]" is row-major, last index fastest. A tensor's row is a token
+ *                   position. Times are nanoseconds of a monotonic clock, sizes are bytes.
  *   Host            The library never prints, exits, aborts, changes signal handlers or the
  *                   locale, and has no global state except the registry of open LMDB environments
  *                   that LMDB itself demands (one per process, device and inode).
@@ -96,7 +96,7 @@
 #include "blend/model.h"      /* weights and tokenizer */
 #include "blend/store.h"      /* the directory of chunks */
 #include "blend/precompute.h" /* chunks and whole corpora into a store */
-#include "blend/fuse.h"       /* chunks out of it, into one KV cache */
+#include "blend/fuse.h"       /* stored chunks into one KV cache */
 #include "blend/generate.h"   /* logits, decode, generate */
 #include "blend/session.h"    /* fork, make exact, further turns, save, restore, edit */
 #include "blend/text.h"       /* documents and a question in, a fusion out: begin here */

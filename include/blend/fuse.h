@@ -15,8 +15,8 @@ extern "C" {
 typedef struct blend_fusion blend_fusion;
 
 #define BLEND_SEGMENT_PREFIX 1u   /* a system prompt: reused exactly. Before all other kinds.
-                                     Several are each reused only after the same ones */
-#define BLEND_SEGMENT_CHUNK 2u    /* stored by itself, reused anywhere */
+                                     Each is a hit only after the same PREFIX segments */
+#define BLEND_SEGMENT_CHUNK 2u    /* stored once, reused in any prompt */
 #define BLEND_SEGMENT_TEXT 3u     /* new text: always computed, never stored */
 #define BLEND_SEGMENT_QUESTION 4u /* always computed; must come last */
 
@@ -34,13 +34,13 @@ typedef struct blend_segment {
 /* Policies: which rows are recomputed. docs/fusion.md compares them. blend/experimental.h has
  * further ones, for research. */
 #define BLEND_POLICY_AUTO 0u  /* the profile's choice, or ATTENTION without a profile. HKVD instead
-                                 if the prompt has no QUESTION segment, in a layerwise fuse, with
-                                 check_layers, for a model of one layer, and if the profile chose
-                                 CASCADE but a chunk was stored without statistics of its rows
-                                 (blend_chunk_put). The info has the one in force. Not in a union */
+                                 if there is no QUESTION segment, in a layerwise fuse, with
+                                 check_layers, for a model of one layer, or where a chunk lacks the
+                                 statistics that the profile's CASCADE needs (blend_chunk_put). The
+                                 info says which is in force. Not a term of a UNION */
 #define BLEND_POLICY_FULL 1u  /* full prefill: nothing reused; the reference */
-#define BLEND_POLICY_REUSE 2u /* none: stored rows are used as they are (PromptCache). The cheapest,
-                                 and wrong if chunks refer to each other */
+#define BLEND_POLICY_REUSE 2u /* none: stored rows are used as they are (PromptCache). Cheapest; may
+                                 err if chunks refer to each other */
 #define BLEND_POLICY_HKVD 3u  /* the rows of highest KV deviation at a check layer (CacheBlend
                                  4.2-4.3) */
 #define BLEND_POLICY_CASCADE 12u /* chooses twice. First, before layer 0, by the question's
@@ -55,38 +55,37 @@ typedef struct blend_segment {
                                    drift correction does not apply. In a layerwise fuse the host
                                    gives that attention (blend_layerwise_probe) */
 
-#define BLEND_MISS_COMPUTE_STORE 0u /* the default: COMPUTE; later, while no call runs on the
-                                   context, the chunk is prefilled by itself and stored (a deferred
-                                   prefill), so that the next prompt finds it. Closing the store
-                                   drops that: flush it first, or wait for the chunk's id. With a
+#define BLEND_MISS_COMPUTE_STORE 0u /* the default: COMPUTE; later, in idle time (no call runs on
+                                   the context), the chunk is prefilled after chunk_prefix and
+                                   stored (a deferred prefill): the next prompt finds it. Closing
+                                   the store drops it: call blend_store_flush or _wait first. With a
                                    `machine`, PRECOMPUTE if that is sooner. In a layerwise fuse
-                                   PRECOMPUTE, or COMPUTE for a model that is only described.
-                                   It also makes better records in idle time. If chunk_prefix is
-                                   NULL, a chunk without a contextual record gets one over the
-                                   prompt's other chunks, and a chunk that had the same text before
-                                   it in two prompts gets a record after that text. A chunk that
-                                   stands first, after BOS alone, gets a copy for that
+                                   PRECOMPUTE, or COMPUTE for a described model (step.h).
+                                   COMPUTE_STORE also makes better records in idle time. If
+                                   chunk_prefix is NULL, a chunk without a contextual record gets
+                                   one over the prompt's other chunks, and a chunk that had the same
+                                   text before it in two prompts gets a record after that text. One
+                                   that stands first, after BOS alone, gets a copy for that place
                                    (BLEND_PUT_AFTER_BOS) */
 #define BLEND_MISS_PRECOMPUTE 1u /* prefill the chunk, store it in the background, fuse it */
 #define BLEND_MISS_COMPUTE 2u    /* treat it as new text: exact, nothing is stored */
 #define BLEND_MISS_FAIL 3u       /* BLEND_E_NOT_FOUND */
 
 #define BLEND_ON_UNTRUSTED_FUSE 0u /* fuse; the info says so */
-#define BLEND_ON_UNTRUSTED_FULL 1u /* as BLEND_POLICY_FULL, which the info shows; in a host-driven
-                                      plan the host computes all rows */
-#define BLEND_ON_UNTRUSTED_FAIL 2u /* BLEND_E_UNTRUSTED, before any work; the message says what the
-                                      profile lacks */
+#define BLEND_ON_UNTRUSTED_FULL 1u /* as BLEND_POLICY_FULL, which the info shows; in a layerwise
+                                      fuse the host computes all rows */
+#define BLEND_ON_UNTRUSTED_FAIL 2u /* BLEND_E_UNTRUSTED; the message says what the profile lacks */
 
 /* The default `ratio`: the library chooses it so that fused answers keep a stated agreement with
  * full prefill, `agreement_target`. In idle time the store compares the answers of one fuse in
  * check_every (blend_store_options) with full prefill, and the ratio follows what it finds:
  *   - Before the first checks it depends on the prompt's worst record: 0.2 for PREDECESSOR and
- *     CONTEXTUAL, 0.45 for HEAD, 0.6 for ALONE (BLEND_RECORD_*).
+ *     CONTEXTUAL, 0.45 for HEAD, 0.6 for ALONE (BLEND_RECORD_*, report.h).
  *   - After checks it moves along 0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 1: up if the agreement
  *     is below the target, down if it is clearly above.
  *   - These are shares r for 800 or more reused rows. A prompt with n < 800 gets more, because it
  *     loses more at the same share: 1 - (1 - r)^k with k = sqrt(800 / n).
- *   - It is never below the least ratio that `profile` trusts, if it measured this kind of fuse.
+ *   - It is never below the least ratio that `profile` trusts.
  *   - With a machine the controller may raise it, as for BLEND_RATIO_AUTO.
  * The ratio so changes over time; give a number for fuses that are the same every day. Without a
  * store nothing is checked. */
@@ -130,7 +129,7 @@ typedef struct blend_fuse_options {
                            the soonest, and the fusion says BLEND_FUSION_TARGET_MISSED. 0 (default):
                            the soonest, with more rows recomputed only if that costs no time. No
                            choice goes below r* */
-  const blend_machine *machine; /* for BLEND_RATIO_AUTO; opened with this model; may be NULL */
+  const blend_machine *machine; /* of this model; for the ratio and on_miss; may be NULL */
   const blend_profile *profile; /* of this model, opened on the same context; NULL: none, and the
                            fusion says BLEND_FUSION_UNCALIBRATED. Metric, check layer and correction
                            follow it unless `selection` sets them. It changes no other member;
@@ -156,12 +155,13 @@ typedef struct blend_fuse_options {
 BLEND_API int32_t blend_fuse_options_init(blend_fuse_options *options, size_t struct_size);
 
 /* Fuses `segments` (prompt order) into one KV cache and computes the logits of the last row. A
- * reader thread loads layers ahead of the compute. Row i attends to exactly the rows j <= i, so
- * ratio 1 equals full prefill to rounding. A chunk whose chunk prefix is exactly what precedes it
- * in the prompt is a prefix hit: reused without loss and never recomputed. If the store has several
- * records of a chunk, the fuse takes the one nearest to full prefill (BLEND_RECORD_*), also for a
- * chunk that is given by its id. `store` may be NULL with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE,
- * `options` for the defaults. Damaged chunks are misses (and an event).
+ * reader thread loads layers ahead of the compute. Each row attends to the rows that it sees in
+ * full prefill, none of them after it, so ratio 1 equals full prefill to rounding. A chunk whose
+ * chunk prefix is exactly what precedes it in the prompt is a prefix hit: reused without loss and
+ * never recomputed. If the store has several records of a chunk, the fuse takes the one nearest to
+ * full prefill (BLEND_RECORD_*, report.h), also for a chunk that is given by its id. `store` may be
+ * NULL with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE, `options` for the defaults. Damaged chunks are
+ * misses (and an event).
  * Errors: INVALID_ARGUMENT (names the segment), CONTEXT_LENGTH, NOT_FOUND, MISMATCH (a chunk id of
  * another model or with other tokens), IO, NUMERIC, OUT_OF_MEMORY, UNTRUSTED, CANCELLED, CALLBACK,
  * FORKED. */
@@ -172,22 +172,22 @@ BLEND_API void blend_fusion_close(blend_fusion *fusion);
 
 /* ---- The result -------------------------------------------------------------------------- */
 
-#define BLEND_FUSION_UNCALIBRATED 1u /* no profile of this model was used: the ratio is a default */
+#define BLEND_FUSION_UNCALIBRATED 1u /* no profile of this model was used */
 #define BLEND_FUSION_UNTRUSTED 2u    /* a profile was used and does not trust this fuse. For this
                                         chunk prefix, metric, check layer and correction it measured
-                                        that this ratio does not keep the limits, or it measured
-                                        nothing. Never with FULL */
+                                        that this ratio does not keep the profile's limits, or it
+                                        measured nothing. Never with FULL */
 #define BLEND_FUSION_CORRECTED 4u    /* the drift correction was applied to rows that were not
                                         recomputed */
 #define BLEND_FUSION_RATIO_CHOSEN 8u /* the controller chose the ratio (BLEND_RATIO_AUTO or
                                         BLEND_RATIO_FIDELITY, with a machine and a store) */
 #define BLEND_FUSION_EDITED 16u      /* blend_fusion_replace or _erase has changed rows since */
-#define BLEND_FUSION_RESTORED 32u    /* by blend_fusion_restore: the report of its fuse is gone */
+#define BLEND_FUSION_RESTORED 32u    /* made by blend_fusion_restore: no report of the fuse */
 #define BLEND_FUSION_DRIFT_DOUBTED 64u /* the drift maps do not fit this prompt: drift_share is
                                         below 0.5, and the correction is scaled down accordingly.
                                         After the last layer on_untrusted acts: with FULL the prompt
-                                        is prefilled in full, with FAIL the fuse fails. Host-driven
-                                        plans only set this flag */
+                                        is prefilled in full, with FAIL the fuse fails. A layerwise
+                                        fuse only sets this flag */
 #define BLEND_FUSION_TARGET_MISSED 128u /* no choice was expected to keep ttft_target_ns: the
                                         soonest was taken */
 #define BLEND_FUSION_ALONE 256u      /* a chunk was found only as prefilled after nothing
@@ -209,8 +209,8 @@ typedef struct blend_fusion_info {
   uint64_t n_rows;          /* of the prompt */
   uint64_t n_rows_reused;   /* rows of CHUNK segments found or precomputed, prefix hits included */
   uint64_t n_rows_exact;    /* reused without loss: prefix hits */
-  uint64_t n_rows_selected; /* rows that the policy chose and that were recomputed in every layer,
-                               those that passed the last check layer */
+  uint64_t n_rows_selected; /* rows that the policy chose: recomputed in every layer (with
+                               check_layers, those that passed the last) */
   uint64_t n_hits;          /* PREFIX and CHUNK segments found */
   uint64_t n_misses;
   uint64_t ttft_ns;         /* the whole call: from entry to the logits of the last row */

@@ -152,10 +152,10 @@ BLEND_API int32_t blend_corpus_options_init(blend_corpus_options *options, size_
  * These are sought among `chunks` and those that the store holds after the same head. Similarity is
  * the cosine of TF-IDF weights over token ids. Not used as context: chunks with a similarity of 0.9
  * or more, which say the same, and chunks of ten tokens or fewer.
- * BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. Call it again after it was
- * stopped, and it goes on where it ended. Removing a chunk does not change the contextual records
- * that were made with it, until they are refreshed. chunks: [n]. Errors name the chunk; they are
- * those of blend_precompute. */
+ * BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. Called again after a stop, it
+ * goes on from there. Removing a chunk does not change the contextual records that were made with
+ * it, until they are refreshed. chunks: [n]. Errors name the chunk; they are those of
+ * blend_precompute. */
 BLEND_API int32_t blend_precompute_corpus(const blend_model *model, const blend_store *store,
                                           const blend_corpus_chunk *chunks, size_t n,
                                           const blend_corpus_options *options, blend_error **err);

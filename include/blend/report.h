@@ -37,8 +37,8 @@ typedef struct blend_fusion_report {
                                 blend_fusion_restore) */
   uint64_t n_rows_exact;     /* reused without loss: prefix hits */
   uint64_t n_rows_reused;    /* rows of CHUNK segments found or precomputed, prefix hits included */
-  uint64_t n_rows_selected;  /* rows that the policy chose and that were recomputed in every layer,
-                                those that passed the last check layer */
+  uint64_t n_rows_selected;  /* rows that the policy chose: recomputed in every layer (with
+                                check_layers, those that passed the last) */
   uint64_t n_rows_always;    /* question, new text, misses computed inline */
   uint64_t n_rows_corrected; /* not recomputed, drift correction applied. If it is not 0,
                                 n_rows_selected + n_rows_corrected = n_rows_reused - n_rows_exact */
@@ -136,7 +136,7 @@ BLEND_API int32_t blend_fusion_get_layer(const blend_fusion *fusion, uint32_t la
 
 #define BLEND_SOURCE_NONE 0u        /* TEXT and QUESTION */
 #define BLEND_SOURCE_STORE 1u       /* hit */
-#define BLEND_SOURCE_PRECOMPUTED 2u /* miss, prefilled by itself, fused */
+#define BLEND_SOURCE_PRECOMPUTED 2u /* miss, prefilled after chunk_prefix, then fused */
 #define BLEND_SOURCE_COMPUTED 3u    /* miss, computed inline (or policy FULL) */
 
 /* Which record of a chunk was used, the nearest to full prefill first. */

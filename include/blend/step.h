@@ -113,13 +113,13 @@ BLEND_API int32_t blend_chunk_put(const blend_model *model, const blend_store *s
  *   blend_layerwise_probe   takes the question's attention, gives the rows to begin with
  *   layers 0 .. n_layers-1 as above; layers 0 .. A need no blend_layerwise_fetch_kv any more
  *
- * Row i must attend to exactly the rows j <= i. A call out of this order is refused; the message
- * names the call that must come next. */
+ * A call out of this order is refused; the message names the call that must come next. Each row
+ * must attend to the rows that it sees in full prefill, none of them after it. */
 typedef struct blend_layerwise blend_layerwise;
 
 /* Looks the segments up and starts loading. Arguments are those of blend_fuse:
- *   - With a described model on_miss must be BLEND_MISS_COMPUTE (the host computes the chunk's
- *     rows) or BLEND_MISS_FAIL. reserve_tokens is not used.
+ *   - With a described model on_miss must not be BLEND_MISS_PRECOMPUTE: the host computes the rows
+ *     of missing chunks. reserve_tokens is not used.
  *   - options.cancel, options.progress (called by blend_layerwise_commit, in layers) and `score` of
  *     options.selection (called by blend_layerwise_select) are kept and must outlive the layerwise
  *     fuse; `profile` need not.

@@ -29,8 +29,8 @@ extern "C" {
 
 /* How a prompt is written. All texts are UTF-8 and end with a NUL. Give the same options to
  * blend_precompute_texts and blend_fuse_texts: the text before the first document is part of a
- * chunk's id, so other options make every chunk a miss. Members that are NULL or 0 have their
- * default. */
+ * chunk's id, and so is the tenant. So another `system`, template, `variables`, `now_s` or
+ * `tenant` can make every chunk a miss. Members that are NULL or 0 have their default. */
 typedef struct blend_text_options {
   uint32_t struct_size;
   uint32_t flags;       /* BLEND_TEXT_* */
@@ -40,8 +40,8 @@ typedef struct blend_text_options {
                            Default: the question alone where there is a chat template, else
                            "Question: {question}", a new line, "Answer:" */
   const char *const *titles; /* [n_documents], for chat templates that write titles;
-                           blend_precompute_texts labels the chunks by them. NULL, also of one
-                           document: none */
+                           blend_precompute_texts labels the chunks by them. NULL, or an element
+                           NULL: none */
   /* The chat template. */
   const char *template_source; /* Jinja, used instead of the model's own template; default: the
                                   model's */
@@ -49,8 +49,8 @@ typedef struct blend_text_options {
   uint64_t now_s;       /* seconds since 1970, for templates that write the date; 0 (default): the
                            clock's */
   /* The call. */
-  const char *tenant;   /* salt of the ids, so that tenants never share chunks; default: that of
-                           `fuse` or of `corpus` */
+  const char *tenant;   /* salt of the ids: tenants never share chunks; NULL: that of `fuse`, or
+                           of the call's `corpus` */
   const blend_cancel *cancel; /* NULL: that of `fuse` or of `corpus` */
   const blend_fuse_options *fuse; /* of blend_fuse_texts and blend_fuse_messages; NULL: the
                                      defaults */
@@ -61,14 +61,15 @@ BLEND_API int32_t blend_text_options_init(blend_text_options *options, size_t st
 /* The prompt of blend_fuse_texts, not fused: its segments are for blend_fuse_batch,
  * blend_fusion_extend and blend_layerwise_create. With a chat template it is the prompt of
  * blend_chat_render for a system message (if `system` is given), the documents, and the question as
- * a message of the role "user". Without a template it is plain text in three parts, each tokenized
- * by itself: PREFIX is BOS, if the model expects it, and `system` with a new line after it; each
- * document is a CHUNK; QUESTION is the question in its question_template.
- *   Each document is one chunk. White space at its ends is removed and one new line is appended,
- * so that a text is the same chunk however it was read. (The command `blend` stores a paragraph as
- * the same chunk.) White space inside stays. A document may occur several times. Invalid UTF-8
- * becomes byte tokens. Cut long texts into passages of a few hundred tokens: a chunk is reused
- * whole or not at all.
+ * a message of the role "user". Without a template it is plain text in three kinds of segment
+ * (BLEND_SEGMENT_*), each segment tokenized by itself: PREFIX is BOS, if the model expects it, and
+ * `system` with a new line after it; each document is a CHUNK; QUESTION is the question in its
+ * question_template.
+ *   Each document is one chunk. Unless BLEND_TEXT_VERBATIM is set, white space at its ends is
+ * removed and one new line is appended, so that a text is the same chunk however it was read. (So
+ * is a paragraph that the command `blend` stores alone.) White space inside stays. A document may
+ * occur several times. Invalid UTF-8 becomes byte tokens. Cut long texts into passages of a few
+ * hundred tokens: a chunk is reused whole or not at all.
  *   documents: [n_documents], which may be 0. Everything is copied.
  * Errors: INVALID_ARGUMENT (names a document that is NULL or has nothing but white space; or the
  * question is NULL; or the template refuses the messages), FORMAT and UNSUPPORTED as
@@ -84,8 +85,7 @@ BLEND_API int32_t blend_chat_render_texts(blend_chat **out, const blend_model *m
  *   The chunk prefix of the look-up, unless `fuse` has a chunk_prefix, is the one with which
  * blend_precompute_texts stores documents: the head of a prompt with no title and no earlier turns.
  * So documents are found even if the head of this prompt has more.
- * Errors: those of blend_chat_render_texts and of blend_fuse. CONTEXT_LENGTH: too many
- * documents. */
+ * Errors: those of blend_chat_render_texts and of blend_fuse. CONTEXT_LENGTH: too much text. */
 BLEND_API int32_t blend_fuse_texts(blend_fusion **out, const blend_model *model,
                                    const blend_store *store, const char *const *documents,
                                    size_t n_documents, const char *question,
@@ -104,12 +104,11 @@ BLEND_API int32_t blend_fuse_messages(blend_fusion **out, const blend_model *mod
 /* Stores documents for the prompts of blend_fuse_texts and blend_fuse_messages: first the head of
  * these prompts, then the documents as a corpus (blend_precompute_corpus) after that head, so that
  * they serve each other as context. Give all documents at once, or some in each call. `corpus` may
- * be NULL; its chunk_prefix NULL is the head of these prompts. `options` may be NULL. `index` of a
- * blend_corpus_record is that of the document.
- *   BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. Call it again after it was
- * stopped, and it goes on where it ended. Errors: those of blend_chat_render_texts and
- * blend_precompute_corpus; UNSUPPORTED if the chat template changes every document, so that none
- * can be a chunk. */
+ * be NULL; if its chunk_prefix is NULL, the head of these prompts is meant. `options` may be NULL.
+ * `index` of a blend_corpus_record is that of the document.
+ *   BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. Called again after a stop, it
+ * goes on from there. Errors: those of blend_chat_render_texts and blend_precompute_corpus;
+ * UNSUPPORTED if the chat template changes every document, so that none can be a chunk. */
 BLEND_API int32_t blend_precompute_texts(const blend_model *model, const blend_store *store,
                                          const char *const *documents, size_t n_documents,
                                          const blend_text_options *options,

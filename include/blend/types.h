@@ -31,7 +31,7 @@ extern "C" {
 #define BLEND_E_INVALID_STRUCT (-11)   /* struct_size too small, or unknown members set */
 #define BLEND_E_BUFFER_TOO_SMALL (-12) /* the size that is needed was written to the size output */
 #define BLEND_E_CONTEXT_LENGTH (-14)   /* the prompt or the generation outgrows the context */
-#define BLEND_E_NOT_FOUND (-20)        /* no such file, chunk or token */
+#define BLEND_E_NOT_FOUND (-20)        /* no such file, chunk, token, ... */
 #define BLEND_E_FORMAT (-22)           /* a file is not what it claims to be, or is truncated */
 #define BLEND_E_UNSUPPORTED (-24)      /* a well-formed file asks for what libblend does not do; or
                                           a call, for what this build of it leaves out */
@@ -48,7 +48,7 @@ extern "C" {
 #define BLEND_E_CALLBACK (-44)  /* a callback returned non-zero; the value is the detail */
 #define BLEND_E_FORKED (-46)    /* the handle was made before fork(); make a new one in the child */
 #define BLEND_E_NUMERIC (-48)   /* NaN or infinity in the weights, activations or KV */
-#define BLEND_E_UNTRUSTED (-49) /* the profile has not measured that such a fuse keeps the limits
+#define BLEND_E_UNTRUSTED (-49) /* the profile did not measure that such a fuse keeps its limits
                                    (BLEND_ON_UNTRUSTED_FAIL) */
 #define BLEND_E_INTERNAL (-50)  /* a bug in libblend: please report the message */
 
@@ -84,7 +84,7 @@ typedef struct blend_cancel blend_cancel;
 
 BLEND_API int32_t blend_cancel_create(blend_cancel **out, blend_error **err);
 /* Raises the flag. Async-signal-safe, any thread. Calls that hold it return BLEND_E_CANCELLED
- * within about one layer's compute time. */
+ * soon, most of them within about one layer's compute time. */
 BLEND_API void blend_cancel_request(const blend_cancel *cancel);
 /* Lowers the flag, so that it may be used again. */
 BLEND_API void blend_cancel_reset(const blend_cancel *cancel);
@@ -108,8 +108,8 @@ typedef int32_t (*blend_event_fn)(void *user, int32_t code, const char *message)
 #define BLEND_DTYPE_F16 2u
 #define BLEND_DTYPE_BF16 3u
 
-/* The identity of a stored chunk: SHA-256 over the model's fingerprint, the KV dtype, the chunk
- * prefix, the tenant and the token ids. A plain value that will not grow. */
+/* The identity of a stored chunk: SHA-256 over model fingerprint, KV dtype, chunk prefix, tenant,
+ * token ids and kind of record (plain or contextual). A plain value that will not grow. */
 typedef struct blend_chunk_id {
   uint8_t bytes[32];
 } blend_chunk_id;

@@ -48,7 +48,7 @@ func makeTexts(documents []Document) raw.Texts {
 // FuseTexts fuses documents and a question, all of them text: BOS, the chat template, tokens, chunks and what they
 // are looked for after are the library's. What PrecomputeTexts stored is loaded; another document is computed, and
 // stored afterwards. s may be nil: then all is computed. texts and options may be nil. Errors: ErrInvalidArgument
-// (names a document that has no text; or what the template says is wrong), ErrContextLength (too many documents),
+// (names a document that has no text; or what the template says is wrong), ErrContextLength (too much text),
 // ErrFormat and ErrUnsupported (of the template), and those of Fuse.
 func (m *Model) FuseTexts(ctx context.Context, s *Store, documents []Document, question string,
 	texts *TextOptions, options *FuseOptions) (*Fusion, error) {

@@ -297,7 +297,7 @@ class Model(ModelBase):
         The others are those of :meth:`fuse`.
 
         Raises InvalidArgumentError (names a document that has no text; or what the template says is wrong),
-        ContextLengthError (too many documents), FormatError and UnsupportedError (of the template), and
+        ContextLengthError (too much text), FormatError and UnsupportedError (of the template), and
         what :meth:`fuse` raises."""
         options = raw.TextOptions()
         # blend:set text_options but tenant

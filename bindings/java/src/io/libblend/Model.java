@@ -129,7 +129,7 @@ public final class Model implements AutoCloseable {
    * @param options how they are fused
    * @return to be closed
    * @throws InvalidArgumentException if a document has no text, which it names
-   * @throws ContextLengthException if there are too many documents
+   * @throws ContextLengthException if there is too much text
    * @throws CancelledException by {@link Cancel}, or when this thread is interrupted
    */
   public Fusion fuseTexts(
