@@ -1,3 +1,3 @@
-module libblend
+module libblend.io/go
 
 go 1.19

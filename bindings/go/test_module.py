@@ -22,7 +22,7 @@ import (
 	"fmt"
 	"os"
 
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 func main() {
@@ -86,7 +86,7 @@ def main(package, go, library, pc, source_tree, model):
 
         try:
             run(go, "mod", "init", "program")
-            run(go, "mod", "edit", "-require", "libblend@v0.0.0", "-replace", f"libblend={module}")
+            run(go, "mod", "edit", "-require", "libblend.io/go@v0.0.0", "-replace", f"libblend.io/go={module}")
             # -trimpath: what Go has built before is the same in another temporary folder.
             run(go, "build", "-trimpath", "-o", "program", ".")
             said = run("./program", model).stdout

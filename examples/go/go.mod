@@ -2,4 +2,4 @@ module examples
 
 go 1.19
 
-require libblend v0.1.0
+require libblend.io/go v0.1.0

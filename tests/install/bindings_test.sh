@@ -40,7 +40,7 @@ go)
   cp "$examples/go/smallest/main.go" program/
   cd program
   "$tool" mod init program 2>/dev/null
-  "$tool" mod edit -require libblend@v0.0.0 -replace "libblend=$prefix/share/libblend/go"
+  "$tool" mod edit -require libblend.io/go@v0.0.0 -replace "libblend.io/go=$prefix/share/libblend/go"
   "$tool" build -o ../smallest .
   cd ..
   run() { ./smallest "$@"; }

@@ -117,7 +117,7 @@ def number(value):
 
 
 def infos_file(meaning):
-    lines = [MADE, "", "package blend", "", "import (", '"time"', "", '"libblend/internal/raw"', ")"]
+    lines = [MADE, "", "package blend", "", "import (", '"time"', "", '"libblend.io/go/internal/raw"', ")"]
     for struct, says in INFOS.items():
         name = type_name(struct)
         parts = [(*shown(value), value.note) for value in meaning.info(struct)]

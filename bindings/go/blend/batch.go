@@ -4,7 +4,7 @@ import (
 	"context"
 	"runtime"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // Request is one prompt of FuseBatch. Options may be nil, and shared by several requests.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 // BenchmarkFuse measures what the binding adds to a fuse: the time of Model.Fuse less that of

@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 	"unsafe"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // call is one call of the library: its outcome, its cancel token and its listener. It belongs to one

@@ -4,7 +4,7 @@ import (
 	"context"
 	"runtime"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // ChatMessage is one turn of a conversation: Role as the template knows it (system, user,

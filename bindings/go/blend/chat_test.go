@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 const chatTemplate = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}" +

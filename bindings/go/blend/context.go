@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"sync"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // Version is that of the loaded library: "major.minor.patch".

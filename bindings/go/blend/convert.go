@@ -4,7 +4,7 @@ import (
 	"time"
 	"unsafe"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // ChunkID names a stored chunk or fusion: 64 hexadecimal digits.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"runtime"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // CorpusOptions are options of PrecomputeCorpus. The zero value has the defaults.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 func wantError(t testing.TB, err, want error) {

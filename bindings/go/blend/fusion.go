@@ -4,7 +4,7 @@ import (
 	"context"
 	"runtime"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // Fusion is one prompt's fused KV cache and the logits of its last row. Methods that change it give

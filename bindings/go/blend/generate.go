@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"unsafe"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // GenerateOptions are options of Generate. The zero value has the defaults.

@@ -8,7 +8,7 @@ import (
 	"runtime"
 	"unsafe"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // ModelDescription is what libblend must know of a model that the host runs itself. Models that differ

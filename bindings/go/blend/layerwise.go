@@ -4,7 +4,7 @@ import (
 	"context"
 	"runtime"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // Layerwise is the step API, for hosts that run the model themselves: docs/step-api.md has the order of the

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 type closer interface{ Close() error }

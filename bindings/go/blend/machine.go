@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"time"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // Machine tells how fast this machine prefills a model. See the package's notes on goroutines and

@@ -3,7 +3,7 @@ package blend
 import (
 	"runtime"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // RatioAuto, as FuseOptions.Ratio, lets the controller choose: the largest ratio whose recompute

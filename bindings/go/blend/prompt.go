@@ -1,6 +1,6 @@
 package blend
 
-import "libblend/internal/raw"
+import "libblend.io/go/internal/raw"
 
 // Segment is a part of a prompt. Prefix, Chunk, ChunkByID, Text and Question make them.
 type Segment struct {

@@ -3,7 +3,7 @@ package blend
 import (
 	"context"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // RemoteCheck asks whether the remote tier's servers answer, and take us. Errors: ErrIO with their

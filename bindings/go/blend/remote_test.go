@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 // redis starts a server with the password "sesame" and gives its URL.

@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"time"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // Store is a directory of chunks. Processes may share it, but not on a network file system. See the

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 // What the tests share: the small model of the examples, its documents, a store.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"runtime"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // Document is what an answer is to be found in: a passage of a few hundred tokens. White space at the ends of Text

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 func emptyStore(t *testing.T) *blend.Store {

@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"time"
 
-	"libblend/internal/raw"
+	"libblend.io/go/internal/raw"
 )
 
 // Wait waits for the background write of a chunk: of Fusion.Save, of a Precompute in the Background,

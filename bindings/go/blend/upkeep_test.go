@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 // chunksOf stores every document and gives the ids.

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"examples/retrieval"
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 func main() {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 // line is of one policy. Agreement is the share of full prefill's answer tokens that are also the

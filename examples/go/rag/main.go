@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"examples/retrieval"
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 func main() {

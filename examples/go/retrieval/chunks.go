@@ -10,7 +10,7 @@ import (
 	"sort"
 	"strings"
 
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 // Document is a text with a name.

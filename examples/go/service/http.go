@@ -7,7 +7,7 @@ import (
 	"net/http"
 
 	"examples/retrieval"
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 const (

@@ -18,7 +18,7 @@ import (
 	"syscall"
 
 	"examples/retrieval"
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 func main() {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"examples/retrieval"
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 const chunkTokens = 96

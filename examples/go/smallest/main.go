@@ -4,7 +4,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"libblend/blend"
+	"libblend.io/go/blend"
 	"os"
 )
 

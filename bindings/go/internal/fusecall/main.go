@@ -19,7 +19,7 @@ import (
 	"time"
 	"unsafe"
 
-	"libblend/blend"
+	"libblend.io/go/blend"
 )
 
 func main() {
