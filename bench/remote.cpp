@@ -85,7 +85,7 @@ double redis_benchmark(const std::string& test, uint16_t port, uint32_t connecti
 }
 
 void measure(const blend::RemoteOptions& options, std::vector<HeldChunk>& chunks, Rates& rates) {
-  auto tier = must(blend::RemoteTier::create(options, blend::EventSink(),
+  auto tier = must(blend::RemoteTier::create(options, blend::Log(),
                                              [](const std::shared_ptr<blend::Arrival>&) {}));
   double bytes = 0;
   for (const HeldChunk& chunk : chunks) bytes += static_cast<double>(chunk.layout().stream_bytes());

@@ -63,6 +63,7 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/stays.c
   ${BLEND_CAPI_DIR}/control.c
   ${BLEND_CAPI_DIR}/damage.c
+  ${BLEND_CAPI_DIR}/log.c
   ${BLEND_CAPI_DIR}/fidelity.c
   ${BLEND_CAPI_DIR}/generate.c
   ${BLEND_CAPI_DIR}/exact.c
@@ -94,6 +95,7 @@ if(NOT BLEND_SANITIZE)
                          ${BLEND_FAULT_DIR}/failing_malloc.cpp)
   blend_test(deferred_prefill_memory_test SOURCES
     ${BLEND_FAULT_DIR}/late_errors_memory_test.cpp
+    ${BLEND_FAULT_DIR}/log_memory_test.cpp
     ${BLEND_FAULT_DIR}/deferred_prefill_memory_test.cpp
     ${BLEND_FAULT_DIR}/failing_malloc.cpp)
   blend_test(similar_chunks_memory_test SOURCES

@@ -23,7 +23,7 @@
 %threadallow blend_shim::Context::create;
 %threadallow blend_shim::Context::close;
 %threadallow blend_shim::Context::~Context;
-%threadallow blend_shim::Events::next;
+%threadallow blend_shim::LogQueue::next;
 %threadallow blend_shim::Model::open;
 %threadallow blend_shim::Model::create_from_description;
 %threadallow blend_shim::Model::tokenize;

@@ -496,10 +496,9 @@ static int run(struct service* service, uint16_t port, const sigset_t* signals) 
   return 0;
 }
 
-static int32_t on_event(void* user, int32_t code, const char* message) {
+static int32_t on_log(void* user, const blend_log_record* record) {
   (void)user;
-  (void)code;
-  fprintf(stderr, "%s\n", message);
+  fprintf(stderr, "%s\n", record->message);
   return 0;
 }
 
@@ -531,7 +530,7 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, NULL);
   signal(SIGPIPE, SIG_IGN);
 
-  ctx_options.on_event = on_event;
+  ctx_options.log = on_log;
   if (*store == '\0') store = folder = temporary_folder();
   if (store == NULL) goto done;
   if (failed("context", blend_ctx_create(&ctx, &ctx_options, &error), &error)) goto done;

@@ -246,7 +246,9 @@ void run(std::map<std::string, std::string>& options) {
 
   const example::TemporaryFolder folder;
   blendpp::ContextOptions context;
-  context.events = [](int32_t, const char* message) { std::fprintf(stderr, "%s\n", message); };
+  context.on_log = [](const blend_log_record& record) {
+    std::fprintf(stderr, "%s\n", record.message);
+  };
   const blendpp::Context ctx(context);
   const blendpp::Model model(ctx, options["--model"]);
   const std::string& kept = options["--store"];

@@ -260,7 +260,7 @@ public final class Service {
   public static void main(String[] args) throws Exception {
     try (Options options = new Options(args, Set.of("model", "store", "port"));
         Context context =
-            Context.create(new Context.Options().onEvent(event -> System.err.println(event.message())));
+            Context.create(new Context.Options().log(record -> System.err.println(record.message())));
         Model model = Model.open(context, options.model());
         Store store = Store.open(context, options.store())) {
       Service service = new Service(model, store);

@@ -217,7 +217,7 @@ def main():
     args = parser.parse_args()
 
     with tempfile.TemporaryDirectory() as folder, \
-            libblend.Context(on_event=lambda code, text: print(text, file=sys.stderr)) as ctx, \
+            libblend.Context(log=lambda record: print(record.message, file=sys.stderr)) as ctx, \
             libblend.Model(ctx, args.model) as model, \
             libblend.Store(ctx, args.store or folder) as store:
         Handler.service = Service(model, store)

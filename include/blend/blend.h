@@ -91,7 +91,8 @@
 #ifndef BLEND_BLEND_H
 #define BLEND_BLEND_H
 
-#include "blend/types.h"      /* codes, errors, cancellation, callbacks */
+#include "blend/types.h"      /* codes, errors, cancellation, progress */
+#include "blend/log.h"        /* records for the host's log */
 #include "blend/context.h"    /* compute threads and devices */
 #include "blend/model.h"      /* weights and tokenizer */
 #include "blend/store.h"      /* the directory of chunks */

@@ -4,7 +4,7 @@
 #ifndef BLEND_CONTEXT_H
 #define BLEND_CONTEXT_H
 
-#include "blend/types.h"
+#include "blend/log.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,14 +30,16 @@ typedef struct blend_ctx_options {
                            that F16 cannot hold fails the call with NUMERIC; BF16 holds all values
                            with an eighth of the precision. docs/quality.md has figures */
   const char *backend;  /* what computes: "cpu" (also NULL), "cuda" or "cuda:N" (GPU N of the
-                           driver, from 0), "auto" (the first usable GPU, else the CPU; on_event
-                           then says why). Copied. */
+                           driver, from 0), "auto" (the first usable GPU, else the CPU; `log`
+                           is then told why). Copied. */
   uint64_t device_bytes; /* size of a cache in GPU memory for stored chunks, so that a later fuse
                             neither loads nor copies them. The least recently used leave first.
                             Chunks of INT8 and INT4 are kept encoded. 0: none; no effect with
                             "cpu" */
-  blend_event_fn on_event; /* NULL: events are only counted (blend_store_report) */
-  void *event_user;
+  blend_log_fn log;     /* NULL: nothing is told; blend_store_report still counts */
+  void *log_user;
+  uint32_t log_level;   /* BLEND_LOG_*: the least important that is told. DEFAULT: INFO */
+  uint32_t reserved;    /* 0 */
 } blend_ctx_options;
 
 BLEND_API int32_t blend_ctx_options_init(blend_ctx_options *options, size_t struct_size);
@@ -52,7 +54,7 @@ BLEND_API int32_t blend_ctx_create(blend_ctx **out, const blend_ctx_options *opt
 /* A description of what computes, for people to read: "cuda:0 (NAME)"; or "cpu" with the
  * instruction set (AVX-512, AVX2, SSE4, NEON, no SIMD) and, if there is one, the instruction that
  * multiplies 8-bit integers: "cpu (AVX-512, VNNI)", "cpu (NEON, dot product)". A CPU without AVX2
- * or NEON is several times slower; blend_ctx_create sends on_event a BLEND_E_UNSUPPORTED for it.
+ * or NEON is several times slower; blend_ctx_create tells `log` so, with BLEND_E_UNSUPPORTED.
  * Valid while the context is open; "" when `ctx` is NULL. */
 BLEND_API const char *blend_ctx_backend(const blend_ctx *ctx);
 BLEND_API void blend_ctx_close(blend_ctx *ctx);

@@ -161,7 +161,7 @@ BLEND_API int32_t blend_fuse_options_init(blend_fuse_options *options, size_t st
  * never recomputed. If the store has several records of a chunk, the fuse takes the one nearest to
  * full prefill (BLEND_RECORD_*, report.h), also for a chunk that is given by its id. `store` may be
  * NULL with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE, `options` for the defaults. Damaged chunks are
- * misses (and an event).
+ * misses (and the log is told).
  * Errors: INVALID_ARGUMENT (names the segment), CONTEXT_LENGTH, NOT_FOUND, MISMATCH (a chunk id of
  * another model or with other tokens), IO, NUMERIC, OUT_OF_MEMORY, UNTRUSTED, CANCELLED, CALLBACK,
  * FORKED. */

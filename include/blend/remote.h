@@ -57,8 +57,8 @@ typedef struct blend_remote_options {
                            came at all, the remote tier is not asked for retry_ms. At most 600000;
                            0 (default): half of timeout_ms */
   uint32_t drain_ms; /* how long blend_store_flush and blend_store_close each wait for uploads;
-                           closing drops the rest, and an event says how many chunks. At most
-                           600000; 0 (default): 3000 */
+                           closing drops the rest, and the log is told how many chunks. At
+                           most 600000; 0 (default): 3000 */
   uint32_t segment_bytes; /* size of the pieces in which the server keeps chunks; 65536 to 33554432,
                            default 4194304 */
   uint32_t connections; /* open at a time, each with a thread; default 4 */

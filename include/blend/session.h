@@ -78,7 +78,7 @@ BLEND_API int32_t blend_fusion_save(const blend_fusion *fusion, const blend_stor
  * logits. The fusion can be decoded, extended, edited and saved like any other. Its info has
  * BLEND_FUSION_RESTORED, and it has no segments and no n_threads. Errors: NOT_FOUND (no such
  * fusion, or another tenant's), MISMATCH (another model's), CORRUPT (the saved bytes are damaged;
- * also an event: fuse the tokens again), CONTEXT_LENGTH, IO, OUT_OF_MEMORY, CANCELLED, FORKED. */
+ * the log is told too: fuse the tokens again), CONTEXT_LENGTH, IO, OUT_OF_MEMORY, CANCELLED, FORKED. */
 BLEND_API int32_t blend_fusion_restore(blend_fusion **out, const blend_model *model,
                                        const blend_store *store, const blend_chunk_id *id,
                                        const char *tenant, uint32_t reserve_tokens,

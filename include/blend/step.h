@@ -142,8 +142,8 @@ BLEND_API int32_t blend_layerwise_create(blend_layerwise **out, const blend_mode
 BLEND_API void blend_layerwise_close(blend_layerwise *layerwise);
 
 /* Starts again at layer 0 with the same look-up; everything fetched so far is void. After
- * BLEND_E_CORRUPT the damaged chunk is now a miss (and an event): it is precomputed, computed by
- * the host, or BLEND_E_NOT_FOUND, as on_miss says. Refused once the last layer is committed. */
+ * BLEND_E_CORRUPT the damaged chunk is now a miss (and the log is told): it is precomputed,
+ * computed by the host, or BLEND_E_NOT_FOUND, as on_miss says. Refused once the last layer is committed. */
 BLEND_API int32_t blend_layerwise_restart(blend_layerwise *layerwise, blend_error **err);
 
 /* Tokens of the prompt, [*n_tokens]. Valid while the layerwise fuse is open. */

@@ -107,15 +107,15 @@ BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t 
 BLEND_API int32_t blend_store_open(blend_store **out, const blend_ctx *ctx, const char *path,
                                    const blend_store_options *options, blend_error **err);
 /* Waits for background writes, then closes. It waits for writes to the remote tier at most drain_ms
- * of blend_remote_options and drops the rest; an event says how many chunks, which
+ * of blend_remote_options and drops the rest; the log is told how many chunks, which
  * blend_store_remote_push can upload later. It also drops deferred prefills
- * (BLEND_MISS_COMPUTE_STORE), with an event, and answers that wait for a check. */
+ * (BLEND_MISS_COMPUTE_STORE), as it tells the log, and answers that wait for a check. */
 BLEND_API void blend_store_close(blend_store *store);
 
 /* Waits until every background write so far is on disk, and every deferred prefill
  * (BLEND_MISS_COMPUTE_STORE) is done. It waits for writes to the remote tier at most drain_ms of
  * blend_remote_options; the rest goes on afterwards (`queued` of blend_remote_stat). Returns the
- * first error of these writes since the last flush (also sent as an event). */
+ * first error of these writes since the last flush (the log is told of each). */
 BLEND_API int32_t blend_store_flush(const blend_store *store, blend_error **err);
 
 /* Waits for the background write of one chunk, by its id: that of blend_fusion_save, of a put with

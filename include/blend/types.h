@@ -52,12 +52,6 @@ extern "C" {
                                    (BLEND_ON_UNTRUSTED_FAIL) */
 #define BLEND_E_INTERNAL (-50)  /* a bug in libblend: please report the message */
 
-/* Events: codes that blend_event_fn receives, besides the BLEND_E_* above. */
-#define BLEND_EVENT_EVICTED 101     /* a chunk left the store to make room, or expired */
-#define BLEND_EVENT_REMOTE_DOWN 102 /* a server of the remote tier failed; it is not asked for a
-                                       while */
-#define BLEND_EVENT_REMOTE_UP 103   /* that server answers again */
-
 /* ---- Version and errors ------------------------------------------------------------------ */
 
 /* "major.minor.patch" of the library that is loaded (not of this header). Never freed. */
@@ -94,12 +88,6 @@ BLEND_API void blend_cancel_free(blend_cancel *cancel);
 
 /* Progress of long work: `done` of `total` units (layers, chunks or bytes, as the call says). */
 typedef int32_t (*blend_progress_fn)(void *user, uint64_t done, uint64_t total);
-
-/* Something worth a log line that is not the current call's error. `code` is a BLEND_EVENT_*, or
- * a BLEND_E_*: a damaged chunk that was treated as a miss, a background write that failed, a CPU
- * that lacks fast kernels. `message` is one sentence, valid during the call. Called from any
- * thread, several at once; the return value is ignored. Must not call the library. */
-typedef int32_t (*blend_event_fn)(void *user, int32_t code, const char *message);
 
 /* ---- Small types ------------------------------------------------------------------------- */
 

@@ -19,7 +19,7 @@ struct BackendSpec {
   std::optional<DType> cache = {};
 };
 
-// For the context's event callback.
+// For the context's log.
 struct BackendNote {
   int32_t code = 0;
   std::string message;

@@ -1,7 +1,7 @@
-#include "base/utf8_stream.h"
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/kv_view.h"
+#include "capi/log.h"
 #include "capi/structs.h"
 
 extern "C" {
@@ -21,19 +21,14 @@ int32_t blend_ctx_create(blend_ctx** out, const blend_ctx_options* options, blen
                                o.flags);
     }
     const blend::PoolOptions threads{o.n_threads, (o.flags & BLEND_CTX_PIN_THREADS) != 0};
-    blend::EventSink events;
-    if (o.on_event != nullptr) {
-      events = [fn = o.on_event, user = o.event_user](int32_t code, const std::string& message) {
-        fn(user, code, blend::valid_utf8(message).c_str());
-      };
-    }
+    BLEND_ASSIGN(blend::Log log, blend::capi::read_log(o));
     BLEND_ASSIGN(blend::BackendSpec backend, blend::parse_backend(o.backend));
     if (o.cache_dtype != BLEND_DTYPE_AUTO) {
       BLEND_ASSIGN(backend.cache, blend::capi::read_dtype("cache_dtype", o.cache_dtype));
     }
     auto ctx = std::make_unique<blend_ctx>();
     BLEND_ASSIGN(ctx->runtime,
-                 blend::Runtime::create(threads, std::move(events), backend, o.device_bytes));
+                 blend::Runtime::create(threads, std::move(log), backend, o.device_bytes));
     *out = ctx.release();
     return blend::Status::ok();
   });

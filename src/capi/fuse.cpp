@@ -7,6 +7,7 @@
 #include "capi/error.h"
 #include "capi/fuse_call.h"
 #include "capi/handles.h"
+#include "capi/log.h"
 #include "capi/structs.h"
 
 using blend::Result;
@@ -75,6 +76,7 @@ Result<int32_t> fuse_calls(const std::shared_ptr<const blend::Model>& model, con
     handles[i] = std::make_unique<blend_fusion>();
     handles[i]->fused = std::move(*fused[n]);
     handles[i]->n_threads = calls[i]->n_threads;
+    blend::capi::tell_fused(model->runtime().log(), handles[i]->fused);
     blend::capi::begin_answer(*handles[i], in);
     handles[i]->chunk_prefix = std::move(jobs[n].request.options.chunk_prefix);
   }
@@ -129,6 +131,7 @@ int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_sto
     auto handle = std::make_unique<blend_fusion>();
     handle->n_threads = call.n_threads;
     BLEND_ASSIGN(handle->fused, blend::fuse(loaded, call.store, call.job));
+    blend::capi::tell_fused(loaded->runtime().log(), handle->fused);
     blend::capi::begin_answer(*handle, store);
     handle->chunk_prefix = call.job.request.options.chunk_prefix;
     *out = handle.release();
@@ -165,6 +168,7 @@ int32_t blend_fusion_extend(blend_fusion* fusion, const blend_store* store,
     const blend::ThreadCap cap(n_threads);
     blend::capi::end_answer(*fusion);  // an answer to what follows is not its prompt's alone
     BLEND_RETURN_IF_ERROR(blend::extend(fusion->fused, call.store, call.job));
+    blend::capi::tell_fused(model.runtime().log(), fusion->fused);
     fusion->n_threads = n_threads;
     fusion->text = {};  // as in blend_fusion_decode
     return Status::ok();

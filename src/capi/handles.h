@@ -45,7 +45,7 @@ struct blend_store {
   ~blend_store() {
     if (checks != nullptr) checks->close();
   }
-  std::shared_ptr<blend::Runtime> runtime;  // its event sink is called until the store is closed
+  std::shared_ptr<blend::Runtime> runtime;  // its log is told until the store is closed
   std::shared_ptr<blend::Store> store;
   std::shared_ptr<blend::ReadRates> reads = std::make_shared<blend::ReadRates>();
   std::shared_ptr<blend::IdleWorker> idle;

@@ -5,6 +5,7 @@
 
 #include "capi/error.h"
 #include "capi/handles.h"
+#include "capi/log.h"
 #include "capi/structs.h"
 
 using blend::Status;
@@ -73,11 +74,13 @@ int32_t blend_model_open(blend_model** out, const blend_ctx* ctx, const char* pa
                                "weights %u: no BLEND_WEIGHTS_ value of this version", o.weights);
     }
     auto handle = std::make_unique<blend_model>();
+    const auto begin = std::chrono::steady_clock::now();
     auto loaded = blend::Model::load(
         ctx->runtime, path,
         {.max_context = o.max_context, .weights = static_cast<blend::WeightForm>(o.weights)},
         blend::capi::make_watch(o.cancel, o.progress, o.progress_user));
     if (!loaded.is_ok()) return loaded.status().with_context("model '" + std::string(path) + "'");
+    blend::capi::tell_opened(ctx->runtime->log(), **loaded, path, begin);
     handle->description = std::move(*loaded);
     handle->path = path;
     *out = handle.release();

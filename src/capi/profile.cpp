@@ -5,6 +5,7 @@
 
 #include "capi/error.h"
 #include "capi/handles.h"
+#include "capi/log.h"
 #include "capi/measurement.h"
 #include "capi/structs.h"
 #include "fusion/resolve/trust.h"
@@ -68,6 +69,7 @@ int32_t blend_profile_open(blend_profile** out, const blend_model* model, const 
       (stored ? handle->stored_drift : handle->drift) = std::move(*drift);
       maps.data = {};
     }
+    if (!profile.trusted) blend::capi::tell_untrusted(handle->model->runtime().log(), file);
     *out = handle.release();
     return Status::ok();
   });

@@ -6,6 +6,7 @@
 #include "capi/chunk_ids.h"
 #include "capi/error.h"
 #include "capi/handles.h"
+#include "capi/log.h"
 #include "capi/remote_options.h"
 #include "capi/structs.h"
 #include "engine/device_readable.h"
@@ -233,8 +234,8 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     auto handle = std::make_unique<blend_store>();
     BLEND_ASSIGN(const std::optional<blend::RemoteOptions> remote,
                  blend::capi::read_remote(o.remote));
-    auto opened = remote.has_value() ? blend::Store::open(path, s, *remote, ctx->runtime->events())
-                                     : blend::Store::open(path, s, ctx->runtime->events());
+    auto opened = remote.has_value() ? blend::Store::open(path, s, *remote, ctx->runtime->log())
+                                     : blend::Store::open(path, s, ctx->runtime->log());
     if (!opened.is_ok()) return opened.status().with_context("store '" + std::string(path) + "'");
     handle->runtime = ctx->runtime;
     handle->store = std::move(*opened);
@@ -249,6 +250,7 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     if (o.check_every != 0) checks.every = o.check_every;
     if (o.check_tokens != 0) checks.tokens = o.check_tokens;
     handle->checks = std::make_shared<blend::FidelityChecks>(handle->idle, book, checks);
+    blend::capi::tell_opened(ctx->runtime->log(), *handle->store, path, s);
     *out = handle.release();
     return Status::ok();
   });

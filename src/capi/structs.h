@@ -31,7 +31,7 @@ BLEND_FIRST_RELEASE(blend_chat_document, 40);
 BLEND_FIRST_RELEASE(blend_chat_message, 32);
 BLEND_FIRST_RELEASE(blend_chat_options, 40);
 BLEND_FIRST_RELEASE(blend_text_options, 80);
-BLEND_FIRST_RELEASE(blend_ctx_options, 48);
+BLEND_FIRST_RELEASE(blend_ctx_options, 56);
 BLEND_FIRST_RELEASE(blend_model_options, 40);
 BLEND_FIRST_RELEASE(blend_model_info, 152);
 BLEND_FIRST_RELEASE(blend_model_description, 112);

@@ -2,25 +2,26 @@
 
 namespace blend {
 
-Result<std::shared_ptr<Runtime>> Runtime::create(const PoolOptions& threads, EventSink events,
+Result<std::shared_ptr<Runtime>> Runtime::create(const PoolOptions& threads, Log log,
                                                  const BackendSpec& backend,
                                                  uint64_t device_bytes) {
   std::vector<BackendNote> notes;
   const auto make = [&](ThreadPool& pool) { return make_backend(backend, pool, &notes); };
-  BLEND_ASSIGN(auto runtime, create(threads, std::move(events), MakeBackend(make), device_bytes));
-  if (runtime->events_) {
-    for (const BackendNote& note : notes) runtime->events_(note.code, note.message);
+  BLEND_ASSIGN(auto runtime, create(threads, std::move(log), MakeBackend(make), device_bytes));
+  for (const BackendNote& note : notes) {
+    runtime->log_.write(BLEND_LOG_WARNING, note.code, "context",
+                        [&](LogRecord& record) { record.message = note.message; });
   }
   return runtime;
 }
 
-Result<std::shared_ptr<Runtime>> Runtime::create(const PoolOptions& threads, EventSink events,
+Result<std::shared_ptr<Runtime>> Runtime::create(const PoolOptions& threads, Log log,
                                                  const MakeBackend& make, uint64_t device_bytes) {
   // In a forked child it is leaked: joining the threads would wait for ever.
   std::shared_ptr<Runtime> runtime(new Runtime(), [](Runtime* r) {
     if (!r->forked()) delete r;
   });
-  runtime->events_ = std::move(events);
+  runtime->log_ = std::move(log);
   BLEND_ASSIGN(runtime->pool_, ThreadPool::create(threads));
   BLEND_ASSIGN(runtime->backend_, make(*runtime->pool_));
   runtime->keep_chunks(device_bytes);

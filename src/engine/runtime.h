@@ -1,9 +1,10 @@
-// Runtime: what a context owns: the compute threads, the backend on them, the event sink.
+// Runtime: what a context owns: the compute threads, the backend on them, the log.
 #pragma once
 
 #include <memory>
 
 #include "backend/select.h"
+#include "base/log.h"
 #include "base/threads/cancel.h"
 #include "base/threads/foreground.h"
 #include "base/threads/process.h"
@@ -16,13 +17,13 @@ namespace blend {
 // may be closed in any order.
 class Runtime {
  public:
-  // Where an automatic choice falls back to the CPU, the event sink gets the reason.
-  static Result<std::shared_ptr<Runtime>> create(const PoolOptions& threads, EventSink events,
+  // Where an automatic choice falls back to the CPU, the log says why.
+  static Result<std::shared_ptr<Runtime>> create(const PoolOptions& threads, Log log,
                                                  const BackendSpec& backend = {},
                                                  uint64_t device_bytes = 0);
   // With a backend made by the caller.
   using MakeBackend = std::function<Result<std::unique_ptr<Backend>>(ThreadPool&)>;
-  static Result<std::shared_ptr<Runtime>> create(const PoolOptions& threads, EventSink events,
+  static Result<std::shared_ptr<Runtime>> create(const PoolOptions& threads, Log log,
                                                  const MakeBackend& make,
                                                  uint64_t device_bytes = 0);
 
@@ -31,7 +32,7 @@ class Runtime {
   // Chunks kept in the backend's memory, up to device_bytes; null where those are 0 or the backend
   // has no memory of its own.
   DeviceTier* device_tier() const { return device_tier_.get(); }
-  const EventSink& events() const { return events_; }
+  const Log& log() const { return log_; }
   // Calls that a host waits for are registered here; background work asks it.
   Foreground& foreground() const { return foreground_; }
   // FORKED in a child of the process that made the context: its threads are not there, and a lock
@@ -44,7 +45,7 @@ class Runtime {
   void keep_chunks(uint64_t device_bytes);
   const ProcessMark process_;
   // Destroyed in reverse: the backend goes before its threads.
-  EventSink events_;
+  Log log_;
   mutable Foreground foreground_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Backend> backend_;

@@ -17,8 +17,8 @@ class StoreSnapshot {
  public:
   virtual ~StoreSnapshot() = default;
   // NOT_FOUND: no such chunk, or not this tenant's (counted as a miss). CORRUPT: its description is
-  // damaged (counted, an event; treat as a miss). A chunk still in the write-back queue is found
-  // too. Sources must not outlive the snapshot.
+  // damaged (counted, and the log is told; treat as a miss). A chunk still in the write-back queue
+  // is found too. Sources must not outlive the snapshot.
   Result<std::unique_ptr<ChunkSource>> open(const Sha256& id, const TenantTag& tenant) {
     return open_of(id, &tenant);
   }
@@ -51,7 +51,7 @@ class ChunkStore {
   virtual Status put(const ChunkRecord& record) = 0;
   // Queued; blocks while the queue is full. Its outcome: StoreAdmin::wait() and flush().
   virtual Status put_async(std::shared_ptr<const ChunkRecord> record) = 0;
-  // For readers whose layer read gave CORRUPT: counts it and tells the event sink.
+  // For readers whose layer read gave CORRUPT: counts it and tells the log.
   virtual void report_damage(const Sha256& id, const Status& status) = 0;
   // For look-ups that opened the chunk stored after the exact preceding text, instead of the
   // plain one: counts the hit as a variant's.

@@ -44,7 +44,7 @@ Store::Store(const StoreOptions& options, std::unique_ptr<StoreCommon> common, L
           },
           [this](const Status& s) {
             common_->write_errors.fetch_add(1, std::memory_order_relaxed);
-            common_->event(s.code(), s.message());
+            common_->log.write(BLEND_LOG_ERROR, "store", s);
           })) {}
 
 Store::~Store() {
@@ -267,18 +267,18 @@ RemoteAdmin* Store::remote() { return remote_.get(); }
 void Store::wait_for_reading_ahead() { worker_->drain(); }
 
 Result<std::shared_ptr<Store>> Store::open(const std::string& path, const StoreOptions& options,
-                                           EventSink events) {
-  return open_with(path, options, std::move(events), nullptr);
+                                           Log log) {
+  return open_with(path, options, std::move(log), nullptr);
 }
 
 Result<std::shared_ptr<Store>> Store::open(const std::string& path, const StoreOptions& options,
-                                           const RemoteOptions& remote, EventSink events) {
-  BLEND_ASSIGN(auto link, RemoteLink::create(remote, options.read_only, events));
-  return open_with(path, options, std::move(events), std::move(link));
+                                           const RemoteOptions& remote, Log log) {
+  BLEND_ASSIGN(auto link, RemoteLink::create(remote, options.read_only, log));
+  return open_with(path, options, std::move(log), std::move(link));
 }
 
 Result<std::shared_ptr<Store>> Store::open_with(const std::string& path,
-                                                const StoreOptions& options, EventSink events,
+                                                const StoreOptions& options, Log log,
                                                 std::unique_ptr<RemoteLink> remote) {
   if (options.quota_bytes == 0 && !options.read_only) {
     return Status{BLEND_E_INVALID_ARGUMENT, "quota_bytes is 0: nothing could be stored"};
@@ -288,7 +288,7 @@ Result<std::shared_ptr<Store>> Store::open_with(const std::string& path,
   BLEND_ASSIGN(common->env,
                LmdbEnv::acquire(path, options.create && !options.read_only ? &modes : nullptr,
                                 options.read_only, map_bytes_for(options.quota_bytes, 0)));
-  common->events = std::move(events);
+  common->log = std::move(log);
   common->read_only = options.read_only;
   if (options.ram_bytes > 0) {
     common->ram = std::make_shared<RamTier>(options.ram_bytes, options.host_memory);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/threads/cancel.h"
+#include "base/log.h"
 #include "store/chunk/stored_chunks.h"
 #include "store/chunk_store.h"
 #include "store/notes.h"
@@ -30,13 +30,13 @@ struct StoreCommon;
 // Thread-safe.
 class Store final : public ChunkStore, public StoreAdmin, public StoredChunks, public StoreNotes {
  public:
-  // In the directory `path`. `events` is called on any thread until the store is destroyed.
+  // In the directory `path`. The log is told on any thread until the store is destroyed.
   static Result<std::shared_ptr<Store>> open(const std::string& path, const StoreOptions& options,
-                                             EventSink events);
+                                             Log log);
   // With a remote tier above the disk: what comes from there is kept on disk and in memory like any
   // other chunk, and what is put is uploaded in the background.
   static Result<std::shared_ptr<Store>> open(const std::string& path, const StoreOptions& options,
-                                             const RemoteOptions& remote, EventSink events);
+                                             const RemoteOptions& remote, Log log);
   ~Store() override;
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -82,7 +82,7 @@ class Store final : public ChunkStore, public StoreAdmin, public StoredChunks, p
  private:
   Store(const StoreOptions& options, std::unique_ptr<StoreCommon> common, LayerReads reads);
   static Result<std::shared_ptr<Store>> open_with(const std::string& path,
-                                                  const StoreOptions& options, EventSink events,
+                                                  const StoreOptions& options, Log log,
                                                   std::unique_ptr<RemoteLink> remote);
   Status remove_of(const Sha256& id, const TenantTag* tenant) override;
   Status rename_of(const Sha256& id, const TenantTag* tenant, const ChunkName& name,

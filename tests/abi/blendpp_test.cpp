@@ -575,10 +575,14 @@ TEST_F(BlendppTest, AHostsOwnModelIsFusedLayerByLayer) {
 }
 
 TEST_F(BlendppTest, HandlesMayGoInAnyOrder) {
-  auto events = [](int32_t, const char*) {};
-  blendpp::ContextOptions with_events;
-  with_events.events = events;
-  auto own_ctx = std::make_unique<blendpp::Context>(with_events);
+  std::vector<std::string> told;
+  blendpp::ContextOptions with_log;
+  with_log.log_level = BLEND_LOG_DEBUG;
+  with_log.on_log = [&](const blend_log_record& record) {
+    told.emplace_back(blend_code_name(record.code));
+    throw Surprise("nobody is there to catch it");
+  };
+  auto own_ctx = std::make_unique<blendpp::Context>(with_log);
   auto own_store = std::make_unique<blendpp::Store>(*own_ctx, dir.file("other"));
   auto own_model = std::make_unique<blendpp::Model>(*own_ctx, model_path);
   blendpp::Fusion fusion(*own_model, own_store.get(), prompt());
@@ -591,6 +595,10 @@ TEST_F(BlendppTest, HandlesMayGoInAnyOrder) {
   EXPECT_EQ(fusion.generate(options, nullptr).n_tokens, 3u);
   blendpp::Fusion moved = std::move(fusion);
   EXPECT_EQ(moved.report().n_segments, 4u);
+  for (const char* name :
+       {"BLEND_EVENT_STORE_OPENED", "BLEND_EVENT_MODEL_OPENED", "BLEND_EVENT_FUSED"}) {
+    EXPECT_NE(std::find(told.begin(), told.end(), name), told.end()) << name;
+  }
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-/* A store that was damaged while nobody had it open: a miss and an event, never a wrong answer. */
+/* A store that was damaged while nobody had it open: a miss and a record of the log, never a wrong
+ * answer. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,16 +8,17 @@
 
 enum { kChunk = 60, kChunks = 3 };
 
-typedef struct events {
+typedef struct told {
   int n;
   int32_t code;
-} events;
+} told;
 
-static int32_t on_event(void* user, int32_t code, const char* message) {
-  events* e = (events*)user;
-  CHECK(message != NULL && strlen(message) > 8);
+static int32_t on_log(void* user, const blend_log_record* record) {
+  told* e = (told*)user;
+  CHECK(record->message != NULL && strlen(record->message) > 8);
+  CHECK(record->level == BLEND_LOG_WARNING);
   e->n += 1;
-  e->code = code;
+  e->code = record->code;
   return 0;
 }
 
@@ -26,7 +28,7 @@ typedef struct scene {
   blend_store* store;
   int32_t tokens[kChunks * kChunk + 10];
   blend_segment s[kChunks + 1];
-  events seen;
+  told seen;
 } scene;
 
 static int begin(const fixture* f, scene* c) {
@@ -34,8 +36,9 @@ static int begin(const fixture* f, scene* c) {
   int i;
   memset(c, 0, sizeof *c);
   o.n_threads = 1;
-  o.on_event = on_event;
-  o.event_user = &c->seen;
+  o.log = on_log;
+  o.log_user = &c->seen;
+  o.log_level = BLEND_LOG_WARNING;
   CHECK_OK(blend_ctx_create(&c->ctx, &o, &err));
   if (c->ctx == NULL) return 0;
   c->seen.n = 0; /* a CPU without fast kernels is one */

@@ -167,6 +167,9 @@ void close_world(world* w);
   X(control_of_a_fuse)                   \
   X(trust_beside_the_model)              \
   X(trust_on_untrusted)                  \
+  X(log_levels)                          \
+  X(log_of_a_fuse)                       \
+  X(log_arguments)                       \
   X(damage_of_a_payload)                 \
   X(damage_of_a_description)             \
   X(damage_not_a_store)              \

@@ -26,27 +26,28 @@ void must(int32_t code, blend_error* error, const char* call) {
 }
 }  // namespace
 
-int32_t EventCount::on_event(void* user, int32_t code, const char* message) {
-  auto* self = static_cast<EventCount*>(user);
-  EXPECT_NE(message, nullptr);
-  self->last_code = code;
+int32_t LogCount::on_log(void* user, const blend_log_record* record) {
+  auto* self = static_cast<LogCount*>(user);
+  EXPECT_NE(record->message, nullptr);
+  self->last_code = record->code;
   ++self->n;
   return 0;
 }
 
-Ctx make_ctx(uint32_t n_threads, EventCount* events, uint32_t cache_dtype) {
+Ctx make_ctx(uint32_t n_threads, LogCount* log, uint32_t cache_dtype) {
   blend_ctx_options options{};
   options.struct_size = sizeof options;
   options.n_threads = n_threads;
   options.cache_dtype = cache_dtype;
-  if (events != nullptr) {
-    options.on_event = &EventCount::on_event;
-    options.event_user = events;
+  if (log != nullptr) {
+    options.log = &LogCount::on_log;
+    options.log_user = log;
+    options.log_level = BLEND_LOG_WARNING;
   }
   blend_ctx* ctx = nullptr;
   blend_error* error = nullptr;
   must(blend_ctx_create(&ctx, &options, &error), error, "blend_ctx_create");
-  if (events != nullptr) events->n = 0;  // a CPU without fast kernels is one
+  if (log != nullptr) log->n = 0;  // a CPU without fast kernels is one
   return Ctx(ctx);
 }
 

@@ -44,14 +44,14 @@ struct Outcome {
 // Takes the error object; the call's code and the object's must agree.
 Outcome outcome(int32_t code, blend_error* error);
 
-// Counts the events of a context; may be called from several threads.
-struct EventCount {
+// Counts the warnings and errors of a context; may be called from several threads.
+struct LogCount {
   std::atomic<int> n{0};
   std::atomic<int32_t> last_code{0};
-  static int32_t on_event(void* user, int32_t code, const char* message);
+  static int32_t on_log(void* user, const blend_log_record* record);
 };
 
-Ctx make_ctx(uint32_t n_threads = 2, EventCount* events = nullptr,
+Ctx make_ctx(uint32_t n_threads = 2, LogCount* log = nullptr,
              uint32_t cache_dtype = BLEND_DTYPE_AUTO);
 Model open_model(const Ctx& ctx, const std::string& path, uint32_t weights = BLEND_WEIGHTS_AUTO);
 Store open_store(const Ctx& ctx, const std::string& path, uint32_t kv_dtype = BLEND_DTYPE_F32);

@@ -23,7 +23,7 @@ class AttentionPolicy : public testing::Test {
   AttentionPolicy()
       : path_(write_random_model(spec_, dir_.file("model.gguf"))),
         reference_(path_),
-        ctx_(make_ctx(2, &events_)),
+        ctx_(make_ctx(2, &log_)),
         model_(open_model(ctx_, path_)),
         store_(open_store(ctx_, dir_.file("store"))) {
     SplitMix rng(11);
@@ -75,7 +75,7 @@ class AttentionPolicy : public testing::Test {
   TempDir dir_;
   std::string path_;
   ReferenceModel reference_;
-  EventCount events_;
+  LogCount log_;
   Ctx ctx_;
   Model model_;
   Store store_;
@@ -221,12 +221,12 @@ TEST_F(AttentionPolicy, ADamagedChunkIsReplaced) {
   ASSERT_EQ(found, 1u);
   std::ofstream(path, std::ios::binary) << data;
   store_ = open_store(ctx_, dir_.file("store"));
-  const int before = events_.n;
+  const int before = log_.n;
   FuseCase how = attention(0.15);
   how.on_miss = BLEND_MISS_PRECOMPUTE;
   const Fusion fusion = fuse_by(how);
   ASSERT_TRUE(fusion);
-  EXPECT_EQ(events_.n, before + 1);
+  EXPECT_EQ(log_.n, before + 1);
   EXPECT_EQ(segment_info(fusion, 1).source, BLEND_SOURCE_PRECOMPUTED);
   EXPECT_EQ(selected(fusion), rows);
   EXPECT_EQ(logits(fusion), sound);

@@ -75,7 +75,7 @@ class Batch : public testing::Test {
   Batch() {
     spec_.context = 1024;
     path_ = write_random_model(spec_, dir_.file("model.gguf"));
-    ctx_ = make_ctx(2, &events_);
+    ctx_ = make_ctx(2, &log_);
     model_ = open_model(ctx_, path_);
     store_ = open_store(ctx_, dir_.file("store"));
     SplitMix rng(5);
@@ -101,7 +101,7 @@ class Batch : public testing::Test {
   TempDir dir_;
   RandomModelSpec spec_;
   std::string path_;
-  EventCount events_;
+  LogCount log_;
   Ctx ctx_;
   Model model_;
   Store store_;
@@ -292,7 +292,7 @@ TEST_F(Batch, ADamagedChunkIsAMissOfEveryPromptThatHasIt) {
   const size_t at = bytes.find(key);
   ASSERT_NE(at, std::string::npos);
   store_ = open_store(ctx_, dir_.file("store"));
-  const int before = events_.n;
+  const int before = log_.n;
   {
     // LMDB keeps a large value on pages of its own, whose number follows the key.
     uint64_t page = 0;
@@ -309,7 +309,7 @@ TEST_F(Batch, ADamagedChunkIsAMissOfEveryPromptThatHasIt) {
   }
   const BatchResult batch = fuse_batch(model_, store_, prompts, {options_of(kUsual)});
   ASSERT_EQ(batch.outcome.code, BLEND_OK) << batch.outcome.message;
-  EXPECT_EQ(events_.n, before + 1);
+  EXPECT_EQ(log_.n, before + 1);
   EXPECT_EQ(stat().damaged, 1u);
   for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(logits(batch.fusions[i]), sound[i]) << i;
   EXPECT_EQ(segment_info(batch.fusions[0], 1).source, BLEND_SOURCE_PRECOMPUTED);

@@ -15,7 +15,7 @@ class Misses : public testing::Test {
  protected:
   Misses()
       : path_(write_random_model({}, dir_.file("model.gguf"))),
-        ctx_(make_ctx(2, &events_)),
+        ctx_(make_ctx(2, &log_)),
         model_(open_model(ctx_, path_)),
         store_(open_store(ctx_, dir_.file("store"))) {
     SplitMix rng(17);
@@ -39,7 +39,7 @@ class Misses : public testing::Test {
 
   TempDir dir_;
   std::string path_;
-  EventCount events_;
+  LogCount log_;
   Ctx ctx_;
   Model model_;
   Store store_;
@@ -68,7 +68,7 @@ TEST_F(Misses, AreComputedInThePassAndFoundByTheNext) {
   const blend_segment_info stored = segment_info(second, 3), named = segment_info(first, 3);
   EXPECT_EQ(stored.source, BLEND_SOURCE_STORE);
   EXPECT_EQ(std::memcmp(stored.id.bytes, named.id.bytes, sizeof stored.id.bytes), 0);
-  EXPECT_EQ(events_.n, 0);
+  EXPECT_EQ(log_.n, 0);
 }
 
 TEST_F(Misses, AreWaitedForByTheirIds) {
@@ -85,7 +85,7 @@ TEST_F(Misses, AreWaitedForByTheirIds) {
     }
     store_.reset();
   }
-  EXPECT_EQ(events_.n, 0) << "nothing was left to give up";
+  EXPECT_EQ(log_.n, 0) << "nothing was left to give up";
   model_ = open_model(ctx_, path_);
   store_ = open_store(ctx_, dir_.file("store"));
   EXPECT_TRUE(fuse(model_, store_, prompt_, how(BLEND_MISS_FAIL)));
@@ -109,9 +109,9 @@ TEST_F(Misses, AreStoredOrGivenUpWhenTheStoreIsClosed) {
   blend_store_report stat{};
   stat.struct_size = sizeof stat;
   ASSERT_EQ(blend_store_get_report(store_.get(), &stat, nullptr), BLEND_OK);
-  EXPECT_EQ(events_.n, stat.n_chunks < 4 ? 1 : 0);
-  if (events_.n > 0) {
-    EXPECT_EQ(events_.last_code, BLEND_E_CANCELLED);
+  EXPECT_EQ(log_.n, stat.n_chunks < 4 ? 1 : 0);
+  if (log_.n > 0) {
+    EXPECT_EQ(log_.last_code, BLEND_E_CANCELLED);
   }
 }
 
@@ -155,7 +155,7 @@ TEST_F(Misses, ThatCannotBeStoredAreToldByTheFlush) {
   const Outcome told = flush();
   EXPECT_EQ(told.code, BLEND_E_CONTEXT_LENGTH);
   EXPECT_NE(told.message.find("the deferred prefill of chunk"), std::string::npos) << told.message;
-  EXPECT_EQ(events_.n, 2) << "12 tokens fit, 30 and 25 do not";
+  EXPECT_EQ(log_.n, 2) << "12 tokens fit, 30 and 25 do not";
   const blend_chunk_id id = segment_info(fusion, 3).id;
   blend_error* error = nullptr;
   const int32_t code = blend_store_wait(store_.get(), &id, 0, &error);

@@ -122,8 +122,8 @@ class Step : public testing::Test {
   }
 
   TempDir dir_;
-  EventCount events_;
-  Ctx ctx_ = make_ctx(2, &events_);
+  LogCount log_;
+  Ctx ctx_ = make_ctx(2, &log_);
   std::string path_;
   ReferenceModel reference_;
   Model loaded_, described_;
@@ -410,7 +410,7 @@ TEST_F(Step, DamageIsAMissAfterARestart) {
     FuseCase how = hkvd();
     if (precompute) how.on_miss = BLEND_MISS_PRECOMPUTE;
     const Model& model = precompute ? loaded_ : described_;
-    events_.n = 0;
+    log_.n = 0;
     const Layerwise layerwise = make_layerwise(model, store_, prompt_, how);
     StepHost host(reference_, {});
     StepRun run = host.run(layerwise.get());
@@ -422,7 +422,7 @@ TEST_F(Step, DamageIsAMissAfterARestart) {
     EXPECT_NE(again.message.find("due now is blend_layerwise_restart"), std::string::npos)
         << again.message;
     ASSERT_EQ(blend_layerwise_restart(layerwise.get(), nullptr), BLEND_OK);
-    EXPECT_EQ(events_.n, 1) << "one chunk, wherever it stands";
+    EXPECT_EQ(log_.n, 1) << "one chunk, wherever it stands";
     run = host.run(layerwise.get());
     ASSERT_EQ(run.outcome.code, BLEND_OK) << run.outcome.message;
     const uint32_t source = precompute ? BLEND_SOURCE_PRECOMPUTED : BLEND_SOURCE_COMPUTED;

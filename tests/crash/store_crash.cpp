@@ -147,12 +147,14 @@ class Child {
   }
 
   void open() {
-    auto store = Store::open(path_, options(), [this](int32_t code, const std::string& text) {
-      if (code != BLEND_EVENT_EVICTED) return;
+    const auto told = [this](const LogRecord& record) {
+      if (record.code != BLEND_EVENT_EVICTED) return;
       for (uint32_t slot = 0; slot < kIds; ++slot) {
-        if (text.find(ids_[slot]) != std::string::npos) tell({Kind::evicted, slot, 0, 1});
+        const bool named = record.message.find(ids_[slot]) != std::string::npos;
+        if (named) tell({Kind::evicted, slot, 0, 1});
       }
-    });
+    };
+    auto store = Store::open(path_, options(), Log(BLEND_LOG_INFO, told));
     if (!store.is_ok()) fail(store.status());
     store_ = *store;
     pinned_.clear();

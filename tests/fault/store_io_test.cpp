@@ -27,9 +27,10 @@ class StoreIo : public testing::TestWithParam<IoFault> {
   }
 
   std::shared_ptr<Store> open() {
-    auto store = Store::open(path_, options_, [this](int32_t code, const std::string& message) {
-      if (code == BLEND_EVENT_EVICTED) evicted_.insert(message.substr(6, 64));
-    });
+    const auto told = [this](const LogRecord& record) {
+      if (record.code == BLEND_EVENT_EVICTED) evicted_.insert(record.message.substr(6, 64));
+    };
+    auto store = Store::open(path_, options_, Log(BLEND_LOG_INFO, told));
     EXPECT_TRUE(store.is_ok()) << store.status().message();
     return store.is_ok() ? store.value() : nullptr;
   }

@@ -365,7 +365,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if ((how & 32) != 0) options.read_mode = blend::ReadMode::best;
   if ((how & 64) != 0) options.ram_bytes = 1 << 20;
   if ((how & 128) != 0) options.ttl_s = 1 << 30;
-  auto opened = blend::Store::open(good.dir, options, [](int32_t, const std::string&) {});
+  const blend::Log log(BLEND_LOG_DEBUG, [](const blend::LogRecord&) {});
+  auto opened = blend::Store::open(good.dir, options, log);
   check(allowed(opened.status()));
   if (!opened.is_ok()) return 0;
   blend::Store& store = **opened;

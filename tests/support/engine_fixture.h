@@ -40,14 +40,15 @@ class EngineTest : public ::testing::Test {
   template <typename B>
   std::shared_ptr<const Model> load_on(const B& backend, const RandomModelSpec& spec,
                                        uint32_t n_threads, const Model::Options& options) {
-    auto runtime = Runtime::create(
-        n_threads,
-        [this](int32_t code, const std::string& message) {
-          events_.push_back(std::to_string(code) + " " + message);
-        },
-        backend);
+    auto runtime =
+        Runtime::create(n_threads,
+                        Log(BLEND_LOG_WARNING,
+                            [this](const LogRecord& record) {
+                              log_.push_back(std::to_string(record.code) + " " + record.message);
+                            }),
+                        backend);
     EXPECT_TRUE(runtime.is_ok()) << runtime.status().message();
-    events_.clear();  // a CPU without fast kernels is one
+    log_.clear();  // a CPU without fast kernels is one
     auto model =
         Model::load(*runtime, write_random_model(spec, dir_.file("model.gguf")), options, Watch{});
     EXPECT_TRUE(model.is_ok()) << model.status().message();
@@ -65,7 +66,7 @@ class EngineTest : public ::testing::Test {
   }
 
   TempDir dir_;
-  std::vector<std::string> events_;
+  std::vector<std::string> log_;  // warnings and errors
   std::shared_ptr<const Model> model_;
 };
 

@@ -58,16 +58,22 @@ void add_backend_option(CLI::App& app, CommonOptions& options) {
 }
 
 blendpp::Context make_context(const CommonOptions& options) {
+  return make_context(options, BLEND_LOG_WARNING, [](const blend_log_record& record) {
+    if (record.code >= 0) return;  // what commands say themselves
+    print_note(std::string(record.message) + " (" + blend_code_name(record.code) + ")");
+  });
+}
+
+blendpp::Context make_context(const CommonOptions& options, uint32_t log_level,
+                              blendpp::LogFn log) {
   blendpp::ContextOptions context;
   context.n_threads = options.threads;
   if (options.pin_threads) context.flags |= BLEND_CTX_PIN_THREADS;
   context.backend = options.backend.c_str();
   context.device_bytes = options.device_bytes;
   context.cache_dtype = value_of(kv_choices(), options.cache_dtype);
-  context.events = [](int32_t code, const char* message) {
-    if (code >= 0) return;  // evictions: `blend store stat` counts them
-    print_note(std::string(message) + " (" + blend_code_name(code) + ")");
-  };
+  context.log_level = log_level;
+  context.on_log = std::move(log);
   return blendpp::Context(context);
 }
 

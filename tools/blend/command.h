@@ -48,8 +48,10 @@ struct CommonOptions {
 void add_common_options(CLI::App& app, CommonOptions& options);
 void add_backend_option(CLI::App& app, CommonOptions& options);
 
-// A context with the threads asked for; its events go to stderr.
+// A context with the threads asked for; what failed goes to stderr as notes.
 blendpp::Context make_context(const CommonOptions& options);
+// Its log goes to `log` instead.
+blendpp::Context make_context(const CommonOptions& options, uint32_t log_level, blendpp::LogFn log);
 
 // The server that several machines' stores share. User and password come from the environment.
 struct RemoteChoice {

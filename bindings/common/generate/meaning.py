@@ -35,6 +35,7 @@ ENUMS = [
     Enum("WEIGHTS", "Weights", "says how the weights of a model are kept in memory"),
     Enum("CODEC", "Codec", "is how the bytes of K and V are kept"),
     Enum("READ", "ReadMode", "is how layers are read from the disk"),
+    Enum("LOG", "LogLevel", "says how important a record of the log is"),
     Enum("EVICT", "Eviction", "says which chunk leaves first when a put needs room"),
     Enum("ROPE", "RopeLayout", "says which elements of a head are rotated together"),
     Enum("FUSION", "FusionFlags", "are properties of a fusion", True, java="FusionFlag"),

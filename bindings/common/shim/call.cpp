@@ -40,13 +40,13 @@ Measurement measurement_line(const blend_measurement& c) {
   return s;
 }
 
-// ---- Events
+// ---- The log
 
-struct Events::Queue {
+struct LogQueue::Queue {
   static constexpr size_t kMost = 1024;
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<Event> events;
+  std::deque<LogRecord> records;
   uint64_t n_dropped = 0;
   bool stopped = false;
 };
@@ -55,56 +55,71 @@ namespace {
 
 // The library's end of a queue: when the last context's handle is gone nobody can send any more.
 struct Sender {
-  std::shared_ptr<Events::Queue> queue;
+  std::shared_ptr<LogQueue::Queue> queue;
   ~Sender() {
     const std::lock_guard<std::mutex> lock(queue->mutex);
     queue->stopped = true;
     queue->changed.notify_all();
   }
-  void send(int32_t code, const char* message) const {
+  void send(LogRecord record) const {
     const std::lock_guard<std::mutex> lock(queue->mutex);
-    if (queue->events.size() == Events::Queue::kMost) {
-      queue->events.pop_front();
+    if (queue->records.size() == LogQueue::Queue::kMost) {
+      queue->records.pop_front();
       ++queue->n_dropped;
     }
-    queue->events.push_back({code, message});
+    queue->records.push_back(std::move(record));
     queue->changed.notify_one();
   }
 };
 
+LogRecord copy_of(const blend_log_record& c) {
+  LogRecord record;
+  record.level_ = c.level;
+  record.code_ = c.code;
+  record.time_unix_ns_ = static_cast<int64_t>(c.time_unix_ns);
+  record.component_ = c.component;
+  record.message_ = c.message;
+  for (uint32_t i = 0; i < c.n_fields; ++i) {
+    const blend_log_field& f = c.fields[i];
+    record.fields_.push_back({f.type, f.key, f.text, f.integer, f.number});
+  }
+  return record;
+}
+
 }  // namespace
 
-Events::Events() noexcept {
+std::string LogRecord::name() const { return blend_code_name(code_); }
+
+LogQueue::LogQueue() noexcept {
   try {
     queue_ = std::make_shared<Queue>();
   } catch (...) {  // NOLINT(bugprone-empty-catch): next() says that it is stopped
   }
 }
 
-int32_t Events::next(int64_t timeout_ms, Event& event) noexcept {
+int32_t LogQueue::next(int64_t timeout_ms, LogRecord& record) noexcept {
   if (!queue_) return -1;
   std::unique_lock<std::mutex> lock(queue_->mutex);
-  const auto ready = [this] { return queue_->stopped || !queue_->events.empty(); };
+  const auto ready = [this] { return queue_->stopped || !queue_->records.empty(); };
   if (timeout_ms < 0) {
     queue_->changed.wait(lock, ready);
   } else if (!queue_->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), ready)) {
     return 0;
   }
-  if (queue_->events.empty()) return -1;
-  event.code = queue_->events.front().code;
-  event.message.swap(queue_->events.front().message);
-  queue_->events.pop_front();
+  if (queue_->records.empty()) return -1;
+  std::swap(record, queue_->records.front());
+  queue_->records.pop_front();
   return 1;
 }
 
-void Events::stop() noexcept {
+void LogQueue::stop() noexcept {
   if (!queue_) return;
   const std::lock_guard<std::mutex> lock(queue_->mutex);
   queue_->stopped = true;
   queue_->changed.notify_all();
 }
 
-uint64_t Events::n_dropped() const noexcept {
+uint64_t LogQueue::n_dropped() const noexcept {
   if (!queue_) return 0;
   const std::lock_guard<std::mutex> lock(queue_->mutex);
   return queue_->n_dropped;
@@ -121,10 +136,10 @@ Context* Context::create(const ContextOptions& options, Outcome& out) noexcept {
   return guarded(out, [&] {
     blendpp::ContextOptions c;
     give(c, options);
-    if (options.events_) {
+    if (options.log_) {
       auto sender = std::make_shared<Sender>();
-      sender->queue = options.events_;
-      c.events = [sender](int32_t code, const char* message) { sender->send(code, message); };
+      sender->queue = options.log_;
+      c.on_log = [sender](const blend_log_record& record) { sender->send(copy_of(record)); };
     }
     return new Context(make_slot("context", std::make_shared<blendpp::Context>(c)));
   });

@@ -1,4 +1,4 @@
-// Arguments of a call besides its own: a token that cancels it, and a listener.
+// Arguments of a call besides its own: a token that cancels it, and a listener; and the log.
 #ifndef BLEND_SHIM_CALL_H
 #define BLEND_SHIM_CALL_H
 
@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "blend_fields.h"
 #include "outcome.h"
@@ -78,8 +79,8 @@ class Scoring {
 // The one class that a language derives from (a SWIG director). Its functions are called on the
 // thread that made the call, during it, and return false to stop it: the call then gives
 // BLEND_E_CALLBACK. An exception of the language must not leave them: the facade's subclass catches
-// it, keeps it, returns false, and raises it once the call has returned. Tokens, events and chunks
-// are pulled instead of called back: TokenStream, Events, Chunks.
+// it, keeps it, returns false, and raises it once the call has returned. Tokens, records of
+// the log and chunks are pulled instead of called back: TokenStream, LogQueue, Chunks.
 class Listener {
  public:
   virtual ~Listener() {}
@@ -136,21 +137,48 @@ class Call : public Builder {
 #endif
 };
 
-// One event worth a log line; see blend_event_fn.
-struct Event {
-  int32_t code = 0;
-  std::string message;
+// A record of the log; see blend_log_record.
+class LogRecord {
+ public:
+  uint32_t level() const noexcept { return level_; }
+  int32_t code() const noexcept { return code_; }
+  std::string name() const;  // of the code: "BLEND_EVENT_EVICTED"
+  int64_t time_unix_ns() const noexcept { return time_unix_ns_; }
+  const std::string& component() const noexcept { return component_; }
+  const std::string& message() const noexcept { return message_; }
+  size_t n_fields() const noexcept { return fields_.size(); }
+  // Of field i < n_fields(): BLEND_FIELD_*, the key, and the value of that type.
+  uint32_t field_type(size_t i) const noexcept { return fields_[i].type; }
+  const std::string& field_key(size_t i) const noexcept { return fields_[i].key; }
+  const std::string& field_text(size_t i) const noexcept { return fields_[i].text; }
+  int64_t field_integer(size_t i) const noexcept { return fields_[i].integer; }
+  double field_number(size_t i) const noexcept { return fields_[i].number; }
+#ifndef SWIG
+  struct Field {
+    uint32_t type = 0;
+    std::string key;
+    std::string text;
+    int64_t integer = 0;
+    double number = 0;
+  };
+  uint32_t level_ = 0;
+  int32_t code_ = 0;
+  int64_t time_unix_ns_ = 0;
+  std::string component_;
+  std::string message_;
+  std::vector<Field> fields_;
+#endif
 };
 
-// A bounded queue of the events of contexts. A thread of the facade pulls from it, so no thread of
-// the library ever enters the language. It holds 1024 events; then the oldest are dropped and
+// A bounded queue of the records of contexts. A thread of the facade pulls from it, so no thread of
+// the library ever enters the language. It holds 1024 records; then the oldest are dropped and
 // counted. Every function may be called on any thread.
-class Events {
+class LogQueue {
  public:
-  Events() noexcept;
-  // 1: `event` is written. 0: nothing came within timeout_ms (negative: waits for ever).
+  LogQueue() noexcept;
+  // 1: `record` is written. 0: nothing came within timeout_ms (negative: waits for ever).
   // -1: stop() was called, or no context is left that could send one, and the queue is empty.
-  int32_t next(int64_t timeout_ms, Event& event) noexcept;
+  int32_t next(int64_t timeout_ms, LogRecord& record) noexcept;
   void stop() noexcept;
   uint64_t n_dropped() const noexcept;
 #ifndef SWIG

@@ -18,10 +18,10 @@ class Slot;
 struct ContextOptions {
   ContextOptions() noexcept;
   BLEND_CTX_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
-  // `events` receives the events of the context, its models and its stores.
-  void set_events(const Events& events) noexcept { events_ = events.queue(); }
+  // `log` receives the records of the context, its models and its stores.
+  void set_log(const LogQueue& log) noexcept { log_ = log.queue(); }
 #ifndef SWIG
-  std::shared_ptr<Events::Queue> events_;
+  std::shared_ptr<LogQueue::Queue> log_;
 #endif
 };
 

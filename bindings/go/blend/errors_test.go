@@ -124,7 +124,7 @@ func TestMismatch(t *testing.T) {
 	wantError(t, err, blend.ErrCorrupt)
 }
 
-func TestCorruptChunkIsAMissAndAnEvent(t *testing.T) {
+func TestCorruptChunkIsAMissAndLogged(t *testing.T) {
 	folder := t.TempDir()
 	s := must(blend.OpenStore(ctx, folder, &blend.StoreOptions{Codec: blend.CodecNone}))(t)
 	ids := tokens(t, strings.Repeat(documents[0]+" ", 4))
@@ -138,9 +138,9 @@ func TestCorruptChunkIsAMissAndAnEvent(t *testing.T) {
 	ok(t, os.WriteFile(path, content, 0o600))
 
 	told := make(chan blend.Code, 64)
-	c := must(blend.NewContext(&blend.ContextOptions{Threads: 1, OnEvent: func(code blend.Code, message string) {
-		if message != "" {
-			told <- code
+	c := must(blend.NewContext(&blend.ContextOptions{Threads: 1, LogLevel: blend.LogWarning, Log: func(record blend.LogRecord) {
+		if record.Message != "" {
+			told <- record.Code
 		}
 	}}))(t)
 	defer c.Close()
@@ -169,10 +169,10 @@ func TestCorruptChunkIsAMissAndAnEvent(t *testing.T) {
 	}
 }
 
-func TestAPanicOfAnEventEndsTheTelling(t *testing.T) {
-	// A GPU is asked for and cannot be had: that is an event.
+func TestAPanicOfTheLogEndsTheTelling(t *testing.T) {
+	// A GPU is asked for and cannot be had: the log is told.
 	panicked := make(chan struct{})
-	c := must(blend.NewContext(&blend.ContextOptions{Backend: "auto", OnEvent: func(blend.Code, string) {
+	c := must(blend.NewContext(&blend.ContextOptions{Backend: "auto", Log: func(blend.LogRecord) {
 		defer close(panicked)
 		panic("mine")
 	}}))(t)

@@ -20,7 +20,7 @@ from . import errors, raw as _raw
 from ._call import Cancel
 from ._context import Context
 from ._enums import (RATIO_AUTO, RATIO_FIDELITY, AdviceFlags, Codec, Correction, DriftInputs, Eviction, FusionFlags,
-                     Dtype, Metric, Miss, Norm, OnUntrusted, Policy, ReadMode, RecordKind, RopeLayout, SegmentKind,
+                     Dtype, LogLevel, Metric, Miss, Norm, OnUntrusted, Policy, ReadMode, RecordKind, RopeLayout, SegmentKind,
                      Source, Weights)
 from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, Generation, Token
@@ -29,6 +29,7 @@ from ._infos import (Advice, ChunkInfo, CodecCost, CodecStat, FusionInfo, LayerI
 from ._missing import MissingFileError
 from ._model import CorpusChunk, CorpusRecord, Model, Stored
 from ._layerwise import Layerwise
+from ._log import LogRecord, to_logging
 from ._profile import Machine, Profile
 from ._prompt import Prompt, PromptSegment
 from ._store import Metric as StoreMetric, RemoteChunk, Store, TenantUse
@@ -40,9 +41,9 @@ __version__: str = _raw.version()
 __all__ = [
     "Advice", "AdviceFlags", "BlendError", "Cancel", "ChunkInfo", "Codec", "CodecCost", "CodecStat", "Context",
     "CorpusChunk", "CorpusRecord", "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
-    "Generation", "Dtype", "LayerInfo", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
+    "Generation", "Dtype", "LayerInfo", "LogLevel", "LogRecord", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
     "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Layerwise", "Policy", "Profile", "ProfileInfo", "Prompt", "PromptSegment",
     "RATIO_AUTO", "RATIO_FIDELITY", "ReadMode", "RecordKind", "RemoteChunk", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
-    "TenantUse", "Token", "Verdict", "Weights", "errors",
+    "TenantUse", "Token", "Verdict", "Weights", "errors", "to_logging",
 ]
 __all__ += errors.__all__

@@ -3,15 +3,11 @@
 import sys
 import threading
 import weakref
-from typing import Any, Callable, Optional, TypeVar, Union
+from typing import Any, Optional, TypeVar, Union
 
 from . import _enums, raw
-from ._call import spoken
 from ._enums import choice
-
-#: ``(code, message)`` of something worth a log line: a negative BLEND_E_* code, or one that tells of
-#: an eviction. Called on a thread of the binding's own, one event at a time.
-OnEvent = Callable[[int, str], Any]
+from ._log import OnLog, made
 
 T = TypeVar("T", bound="Closable")
 
@@ -36,17 +32,17 @@ class Closable:
         self.close()
 
 
-def _tell(events: Any, on_event: OnEvent) -> None:
-    event = raw.Event()
-    while events.next(-1, event) == 1:
+def _tell(queue: Any, log: OnLog) -> None:
+    record = raw.LogRecord()
+    while queue.next(-1, record) == 1:
         try:
-            on_event(event.code, spoken(event.message))
+            log(made(record))
         except BaseException:  # there is no call that it could come out of
             sys.excepthook(*sys.exc_info())
 
 
-def _stop(events: Any, thread: threading.Thread) -> None:
-    events.stop()
+def _stop(queue: Any, thread: threading.Thread) -> None:
+    queue.stop()
     if thread is not threading.current_thread():
         thread.join()
 
@@ -55,32 +51,34 @@ class Context(Closable):
     """Owns the compute threads; calls on it from several threads share them fairly. Thread-safe.
 
     # blend:documentation ctx_options
-    on_event: see :data:`OnEvent`. What it raises goes to sys.excepthook.
+    log: called with each :class:`LogRecord`, on a thread of the binding's own, one at a time;
+        :func:`to_logging` gives them to the logging module. What it raises goes to sys.excepthook. If more than
+        1024 wait, the oldest are dropped.
 
     Raises InvalidArgumentError, NoDeviceError (says what is missing), UnsupportedError.
     """
 
     def __init__(self, threads: Optional[int] = None, backend: str = "cpu",
-                 on_event: Optional[OnEvent] = None, *,
+                 log: Optional[OnLog] = None, *,
                  # blend:parameters ctx_options but threads backend
                  ) -> None:
         options = raw.ContextOptions()
         # blend:set ctx_options
-        events = raw.Events()
-        if on_event is not None:
-            options.set_events(events)
+        queue = raw.LogQueue()
+        if log is not None:
+            options.set_log(queue)
         self._raw = raw.Context.create(options)
-        if on_event is None:
+        if log is None:
             return
-        thread = threading.Thread(target=_tell, args=(events, on_event), name="libblend events",
+        thread = threading.Thread(target=_tell, args=(queue, log), name="libblend log",
                                   daemon=True)
         thread.start()
         # At exit, before the interpreter goes: a thread that waits in C++ would not survive it.
-        self._events_end = weakref.finalize(self, _stop, events, thread)
+        self._log_end = weakref.finalize(self, _stop, queue, thread)
 
     def close(self) -> None:
-        """Lets the threads go. Models and stores of the context stay usable, and their events come
-        until they are closed too."""
+        """Lets the threads go. Models and stores of the context stay usable, and their records
+        come until they are closed too."""
         super().close()
 
     @property

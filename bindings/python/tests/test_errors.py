@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 import numpy as np
@@ -89,19 +90,20 @@ class Raised(Case):
         self.raises(libblend.MismatchError, libblend.Layerwise, other, self.store, prompt,
                     on_miss="fail")
 
-    def test_corrupt_is_a_miss_and_an_event(self):
+    def test_corrupt_is_a_miss_and_logged(self):
         told = []
         folder = self.folder / "damaged"
         arrived = threading.Event()
 
-        def on_event(code, message):
-            told.append((code, message))
-            arrived.set()
-            raise ValueError("nobody is there to catch it")  # and the next event still comes
+        def on_log(record):
+            told.append(record)
+            if record.code < 0:
+                arrived.set()
+            raise ValueError("nobody is there to catch it")  # and the next record still comes
 
         hook, sys.excepthook = sys.excepthook, lambda *_: None
         try:
-            with libblend.Context(1, on_event=on_event) as ctx:
+            with libblend.Context(1, log=on_log) as ctx:
                 model = libblend.Model(ctx, MODEL)
                 with libblend.Store(ctx, folder, codec="none") as store:
                     ids = [model.precompute(store, model.tokenize(d)).id for d in DOCUMENTS]
@@ -118,7 +120,14 @@ class Raised(Case):
                 model.close()
         finally:
             sys.excepthook = hook
-        self.assertTrue(any(code == errors.CorruptError.CODE for code, _ in told), told)
+        warned = [r for r in told if r.code == errors.CorruptError.CODE]
+        self.assertTrue(warned, told)
+        self.assertEqual({(r.level, r.component, r.name) for r in warned},
+                         {(libblend.LogLevel.WARNING, "store", "BLEND_E_CORRUPT")})
+        opened = next(r for r in told if r.name == "BLEND_EVENT_STORE_OPENED")
+        self.assertEqual(opened.fields["path"], str(folder))
+        self.assertEqual(opened.fields["chunks"], 0)
+        self.assertAlmostEqual(opened.time, time.time(), delta=600)
 
     def damage(self, path):
         """Flips bytes in the second half, where the chunks' K and V lie, beyond the first pages."""

@@ -352,7 +352,7 @@ class Processes(unittest.TestCase):
     def test_exit_with_everything_open(self):
         done = self.run_python(f"""
 import libblend
-ctx = libblend.Context(2, on_event=print)
+ctx = libblend.Context(2, log=print, log_level="warning")
 model = libblend.Model(ctx, {str(MODEL)!r})
 fusion = model.fuse(None, model.prompt().question("Once"), policy="full")
 stream = fusion.generate(4)

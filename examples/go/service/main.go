@@ -44,8 +44,8 @@ func run() error {
 		*storePath = folder
 	}
 
-	c, err := blend.NewContext(&blend.ContextOptions{OnEvent: func(code blend.Code, message string) {
-		fmt.Fprintln(os.Stderr, message)
+	c, err := blend.NewContext(&blend.ContextOptions{Log: func(record blend.LogRecord) {
+		fmt.Fprintln(os.Stderr, record.Message)
 	}})
 	if err != nil {
 		return err

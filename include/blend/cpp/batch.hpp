@@ -56,7 +56,7 @@ class Batch {
     for (size_t i = 0; i < n; ++i) {
       if (fusions[i] != nullptr) {
         results[i].fusion.reset(new Fusion());
-        results[i].fusion->handle_ = {fusions[i], {model.events()}};
+        results[i].fusion->handle_ = {fusions[i], {model.log()}};
       }
       if (errors[i] != nullptr) {
         results[i].error =

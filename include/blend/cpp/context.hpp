@@ -13,19 +13,19 @@ namespace blendpp {
 
 namespace detail {
 
-inline int32_t on_event(void* user, int32_t code, const char* message) noexcept {
+inline int32_t on_log(void* user, const blend_log_record* record) noexcept {
   try {
-    (*static_cast<const EventFn*>(user))(code, message);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): see EventFn
+    (*static_cast<const LogFn*>(user))(*record);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): see LogFn
   }
   return 0;
 }
 
 }  // namespace detail
 
-// `events` takes the place of the C callback members, which stay null.
+// `on_log` takes the place of the C callback members `log` and `log_user`, which stay null.
 struct ContextOptions : detail::Initialised<blend_ctx_options, blend_ctx_options_init> {
-  EventFn events;
+  LogFn on_log;
 };
 
 // Owns the compute threads. Thread-safe.
@@ -33,23 +33,21 @@ class Context {
  public:
   explicit Context(const ContextOptions& options = ContextOptions()) {
     auto copy = static_cast<const blend_ctx_options&>(options);
-    std::shared_ptr<const EventFn> events;
-    if (options.events) {
-      events = std::make_shared<const EventFn>(options.events);
-      copy.on_event = &detail::on_event;
-      copy.event_user = const_cast<EventFn*>(events.get());
+    std::shared_ptr<const LogFn> log;
+    if (options.on_log) {
+      log = std::make_shared<const LogFn>(options.on_log);
+      copy.log = &detail::on_log;
+      copy.log_user = const_cast<LogFn*>(log.get());
     }
     detail::Outcome outcome;
     blend_ctx* raw = nullptr;
     outcome.check(blend_ctx_create(&raw, &copy, outcome.out()));
-    handle_ = {raw, {std::move(events)}};
+    handle_ = {raw, {std::move(log)}};
   }
   const blend_ctx* get() const noexcept { return handle_.get(); }
   // What computes and with what: "cpu (AVX-512, VNNI)", "cpu (NEON)", or "cuda:0 (NAME)".
   const char* backend() const noexcept { return blend_ctx_backend(handle_.get()); }
-  const std::shared_ptr<const EventFn>& events() const noexcept {
-    return handle_.get_deleter().events;
-  }
+  const std::shared_ptr<const LogFn>& log() const noexcept { return handle_.get_deleter().log; }
 
  private:
   detail::Handle<blend_ctx, blend_ctx_close> handle_;

@@ -12,13 +12,15 @@
 #include <vector>
 
 #include "blend/cpp/error.hpp"
+#include "blend/log.h"
 
 namespace blendpp {
 
 // Return true to go on, false to stop the call.
 using ProgressFn = std::function<bool(uint64_t done, uint64_t total)>;
-// From any thread, several at once; what it throws is dropped, there is nobody to give it to.
-using EventFn = std::function<void(int32_t code, const char* message)>;
+// From any thread, several at once; what it throws is dropped, there is nobody to give it to. The
+// record is valid during the call.
+using LogFn = std::function<void(const blend_log_record& record)>;
 
 namespace detail {
 
@@ -101,11 +103,11 @@ inline std::vector<const char*> c_strings(const std::vector<std::string>& docume
   return out;
 }
 
-// Closes a handle and keeps the event callback until then: background writes of a store, or a
-// context kept alive by its models, may still send events while the handle closes.
+// Closes a handle and keeps the log callback until then: background writes of a store, or a
+// context kept alive by its models, may still tell it of something while the handle closes.
 template <typename T, void (*Close)(T*)>
 struct Closer {
-  std::shared_ptr<const EventFn> events;
+  std::shared_ptr<const LogFn> log;
   void operator()(T* handle) const noexcept { Close(handle); }
 };
 

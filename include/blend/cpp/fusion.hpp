@@ -36,7 +36,7 @@ class Fusion {
       outcome.check(blend_fuse(&raw, model.get(), store == nullptr ? nullptr : store->get(),
                                segments.data(), segments.size(), &o, outcome.out()));
     });
-    handle_ = {raw, {model.events()}};
+    handle_ = {raw, {model.log()}};
   }
   // Fuses documents and a question as text; see blend_fuse_texts. `store` may be null: all is
   // computed. `options` in the place of the member `fuse` of `texts`.
@@ -52,7 +52,7 @@ class Fusion {
       outcome.check(blend_fuse_texts(&raw, model.get(), store == nullptr ? nullptr : store->get(),
                                      list.data(), list.size(), asked, &copy, outcome.out()));
     });
-    handle_ = {raw, {model.events()}};
+    handle_ = {raw, {model.log()}};
   }
   // The same of a conversation; see blend_fuse_messages.
   Fusion(const Model& model, const Store* store, const std::vector<ChatMessage>& messages,
@@ -68,7 +68,7 @@ class Fusion {
           &raw, model.get(), store == nullptr ? nullptr : store->get(), turns.data(), turns.size(),
           list.data(), list.size(), &copy, outcome.out()));
     });
-    handle_ = {raw, {model.events()}};
+    handle_ = {raw, {model.log()}};
   }
   // Brings back what save() kept. See blend_fusion_restore. `cancel` may be null.
   static Fusion restore(const Model& model, const Store& store, const ChunkId& id,
@@ -79,7 +79,7 @@ class Fusion {
     outcome.check(blend_fusion_restore(&raw, model.get(), store.get(), &id, tenant.c_str(),
                                        reserve_tokens, cancel, outcome.out()));
     Fusion fusion;
-    fusion.handle_ = {raw, {model.events()}};
+    fusion.handle_ = {raw, {model.log()}};
     return fusion;
   }
   // A second fusion with what this one has now, for several answers to one prompt. See

@@ -32,7 +32,7 @@ class Machine {
     kept_ =
         outcome.check(blend_machine_open(&raw, model.get(), path.empty() ? nullptr : path.c_str(),
                                          &copy, outcome.out())) == BLEND_EXISTS;
-    handle_ = {raw, {model.events()}};
+    handle_ = {raw, {model.log()}};
   }
   bool kept() const noexcept { return kept_; }  // it was in the file: nothing was measured
   // The string in it is valid while the machine is open.

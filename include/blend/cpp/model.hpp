@@ -71,7 +71,7 @@ class Model {
     const ModelOptions copy = detail::with_progress(options, options.on_progress, guarded);
     blend_model* raw = nullptr;
     outcome.check(blend_model_open(&raw, ctx.get(), path.c_str(), &copy, outcome.out()));
-    handle_ = {raw, {ctx.events()}};
+    handle_ = {raw, {ctx.log()}};
   }
   // A model that the host runs itself (blend_model_create_from_description): for
   // put_chunk, find_chunk and Layerwise.
@@ -80,7 +80,7 @@ class Model {
     blend_model* raw = nullptr;
     outcome.check(
         blend_model_create_from_description(&raw, ctx.get(), &description, outcome.out()));
-    handle_ = {raw, {ctx.events()}};
+    handle_ = {raw, {ctx.log()}};
   }
   // The strings in it are valid while the model is open.
   ModelInfo info() const { return detail::filled<ModelInfo>(&blend_model_get_info, get()); }
@@ -208,9 +208,7 @@ class Model {
     return true;
   }
   const blend_model* get() const noexcept { return handle_.get(); }
-  const std::shared_ptr<const EventFn>& events() const noexcept {
-    return handle_.get_deleter().events;
-  }
+  const std::shared_ptr<const LogFn>& log() const noexcept { return handle_.get_deleter().log; }
 
  private:
   detail::Handle<blend_model, blend_model_close> handle_;

@@ -52,7 +52,7 @@ class Profile {
     blend_profile* raw = nullptr;
     outcome.check(blend_profile_open(&raw, model.get(), path.empty() ? nullptr : path.c_str(),
                                      outcome.out()));
-    handle_ = {raw, {model.events()}};
+    handle_ = {raw, {model.log()}};
   }
   // What it points to is valid while the profile is open.
   ProfileInfo info() const { return detail::filled<ProfileInfo>(&blend_profile_get_info, get()); }

@@ -20,7 +20,7 @@ class Layerwise {
   // outlive it.
   Layerwise(const Model& model, const Store* store, const Prompt& prompt,
             const FuseOptions& options = FuseOptions())
-      : model_events_(model.events()), callbacks_(std::make_unique<Callbacks>(options)) {
+      : model_log_(model.log()), callbacks_(std::make_unique<Callbacks>(options)) {
     FuseOptions copy = options;
     if (options.on_progress) {
       copy.progress = &detail::on_progress;
@@ -37,7 +37,7 @@ class Layerwise {
     check(outcome,
           blend_layerwise_create(&raw, model.get(), store == nullptr ? nullptr : store->get(),
                                  segments.data(), segments.size(), &copy, outcome.out()));
-    handle_ = {raw, {store == nullptr ? nullptr : store->events()}};
+    handle_ = {raw, {store == nullptr ? nullptr : store->log()}};
   }
   void restart() {
     detail::Outcome outcome;
@@ -110,8 +110,8 @@ class Layerwise {
     outcome.thrown = std::exchange(callbacks_->outcome.thrown, nullptr);
     outcome.check(code);
   }
-  // The handle closes first: until then events of the model's context may come.
-  std::shared_ptr<const EventFn> model_events_;
+  // The handle closes first: until then its model's log may be told.
+  std::shared_ptr<const LogFn> model_log_;
   std::unique_ptr<Callbacks> callbacks_;
   detail::Handle<blend_layerwise, blend_layerwise_close> handle_;
 };

@@ -95,7 +95,7 @@ class Store {
     copy.remote = &options.remote;
     blend_store* raw = nullptr;
     outcome.check(blend_store_open(&raw, ctx.get(), path.c_str(), &copy, outcome.out()));
-    handle_ = {raw, {ctx.events()}};
+    handle_ = {raw, {ctx.log()}};
   }
   // Waits until every background write so far is on disk.
   void flush() const {
@@ -274,9 +274,7 @@ class Store {
     return detail::filled<CodecStat>(&blend_store_get_codec_stat, get(), codec);
   }
   const blend_store* get() const noexcept { return handle_.get(); }
-  const std::shared_ptr<const EventFn>& events() const noexcept {
-    return handle_.get_deleter().events;
-  }
+  const std::shared_ptr<const LogFn>& log() const noexcept { return handle_.get_deleter().log; }
 
  private:
   void fidelity_of(const blend_model* model, const FidelityFn& fn, double target) const {

@@ -43,7 +43,4 @@ struct Watch {
   }
 };
 
-// Events that are not errors of any call (see blend_event_fn). Thread-safe if the callable is.
-using EventSink = std::function<void(int32_t code, const std::string& message)>;
-
 }  // namespace blend

@@ -37,19 +37,15 @@ DeferredPrefill::~DeferredPrefill() {
   if (forked()) return;
   cancel_.request();
   worker_->leave(*this);
-  if (ids_.empty()) return;
-  try {
-    tell(BLEND_E_CANCELLED,
-         std::to_string(ids_.size()) +
-             " deferred prefills of chunks were dropped, because the store was closed first; call "
-             "blend_store_flush before");
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): no memory to report it
-  }
-}
-
-void DeferredPrefill::tell(int32_t code, const std::string& message) const {
-  const EventSink& events = worker_->runtime().events();
-  if (events) events(code, message);
+  const size_t n_left = ids_.size();
+  if (n_left == 0) return;
+  worker_->runtime().log().write(
+      BLEND_LOG_WARNING, BLEND_E_CANCELLED, "store", [&](LogRecord& record) {
+        record.message = std::to_string(n_left) +
+                         " deferred prefills of chunks were dropped, because the store was closed "
+                         "first; call blend_store_flush before";
+        record.add("chunks", n_left);
+      });
 }
 
 bool DeferredPrefill::seen_before(const Sha256& id) {
@@ -187,14 +183,15 @@ bool DeferredPrefill::work() {
     std::list<Job> one;
     one.splice(one.end(), jobs, jobs.begin());
     if (again) status = prefill_or_out_of_memory(one);
-    if (status.code() == BLEND_E_CANCELLED) return true;  // counted by the event of the destructor
+    if (status.code() == BLEND_E_CANCELLED) return true;  // counted by the record of the destructor
     const Sha256 id = one.front().chunk.meta.id;
     one.clear();  // the model may be closed by now
     if (!status.is_ok()) {
-      try {
-        tell(status.code(), status.message());
-      } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): no memory to report it
-      }
+      worker_->runtime().log().write(BLEND_LOG_ERROR, status.code(), "store",
+                                     [&](LogRecord& record) {
+                                       record.message = status.message();
+                                       record.add("chunk", to_hex(id));
+                                     });
     }
     const MutexLock settling(mutex_);
     ids_.erase(id);

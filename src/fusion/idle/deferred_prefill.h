@@ -29,10 +29,10 @@ class DeferredPrefill final : private IdleWorker::Client {
  public:
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;  // none: for ever
 
-  // Becomes the worker's first client. Failures are sent as events of its runtime.
+  // Becomes the worker's first client. Its runtime's log is told of failures.
   DeferredPrefill(std::shared_ptr<IdleWorker> worker, std::shared_ptr<ChunkStore> store);
   // Drops the queued jobs, and the running one within about a layer's compute time: the next fuse
-  // queues them again, and closing must not take minutes. One event says how many.
+  // queues them again, and closing must not take minutes. One record of the log says how many.
   ~DeferredPrefill() override;
   DeferredPrefill(const DeferredPrefill&) = delete;
   DeferredPrefill& operator=(const DeferredPrefill&) = delete;
@@ -66,7 +66,6 @@ class DeferredPrefill final : private IdleWorker::Client {
   // Prefills the chunks that the store has not got, and puts them into its write-back.
   Status prefill(const std::list<Job>& jobs);
   Status prefill_or_out_of_memory(const std::list<Job>& jobs);
-  void tell(int32_t code, const std::string& message) const;
   bool forked() const { return worker_->forked(); }
 
   const std::shared_ptr<IdleWorker> worker_;

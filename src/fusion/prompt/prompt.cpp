@@ -414,9 +414,7 @@ Status PromptBuilder::precompute(size_t index, Prompt& prompt, const Watch& watc
     if (store_ != nullptr && write_back_) {
       // A store that refuses the chunk must not fail the prompt.
       const Status queued = store_->put_async(record);
-      if (!queued.is_ok() && model_.runtime().events()) {
-        model_.runtime().events()(queued.code(), queued.message());
-      }
+      if (!queued.is_ok()) model_.runtime().log().write(BLEND_LOG_WARNING, "store", queued);
     }
   }
   s.chunk = make_memory_source(std::move(record));

@@ -106,12 +106,7 @@ void WriteBack::write(Batch batch) {
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as they stand
     }
     for (const Status& status : of_batch) {
-      if (status.is_ok()) continue;
-      try {
-        on_error_(status);
-      } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
-        // No memory to report it as an event: flush() still does.
-      }
+      if (!status.is_ok()) on_error_(status);
     }
   }
   for (size_t i = 0; i < batch.size(); ++i) {

@@ -33,7 +33,7 @@ class WriteBack {
   using Batch = std::span<const std::shared_ptr<const ChunkRecord>>;
   using Write = std::function<void(Batch, std::span<Status>)>;
 
-  using OnError = std::function<void(const Status&)>;  // called without locks held
+  using OnError = std::function<void(const Status&)>;  // called without locks held; must not throw
 
   struct Limits {
     uint64_t queue_bytes = 0;

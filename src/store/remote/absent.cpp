@@ -12,7 +12,7 @@ Status check_remote_built() {
 
 Result<RemoteUrl> parse_remote_url(const std::string&) { return check_remote_built(); }
 
-Result<std::unique_ptr<RemoteLink>> RemoteLink::create(const RemoteOptions&, bool, EventSink) {
+Result<std::unique_ptr<RemoteLink>> RemoteLink::create(const RemoteOptions&, bool, Log) {
   return check_remote_built();
 }
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include "base/threads/cancel.h"
+#include "base/log.h"
 #include "store/chunk/stored_chunks.h"
 #include "store/chunk_store.h"
 #include "store/remote/options.h"
@@ -20,7 +20,7 @@ class RemoteLink : public RemoteAdmin {
  public:
   // INVALID_ARGUMENT, UNSUPPORTED. A server that is down is no error.
   static Result<std::unique_ptr<RemoteLink>> create(const RemoteOptions& remote, bool read_only,
-                                                    EventSink events);
+                                                    Log log);
   // The disk, which must outlive it. Once, before any other call.
   virtual void serve(StoredChunks& disk) = 0;
 

@@ -72,30 +72,30 @@ struct RemoteTier::Question {
   const std::vector<Sha256> ids;
 };
 
-Result<std::unique_ptr<RemoteTier>> RemoteTier::create(const RemoteOptions& options,
-                                                       EventSink events, OnComplete on_complete) {
-  return create(options, nullptr, std::move(events), std::move(on_complete));
+Result<std::unique_ptr<RemoteTier>> RemoteTier::create(const RemoteOptions& options, Log log,
+                                                       OnComplete on_complete) {
+  return create(options, nullptr, std::move(log), std::move(on_complete));
 }
 
 Result<std::unique_ptr<RemoteTier>> RemoteTier::create(const RemoteOptions& options,
                                                        std::unique_ptr<RemoteEngine> engine,
-                                                       EventSink events, OnComplete on_complete) {
+                                                       Log log, OnComplete on_complete) {
   std::shared_ptr<const Encryptor> encryptor;
   if (!options.seal_key.empty()) {
     BLEND_ASSIGN(encryptor, Encryptor::create(options.seal_key.view()));
   }
   std::unique_ptr<RemoteTier> tier(
-      new RemoteTier(options, std::move(encryptor), std::move(events), std::move(on_complete)));
+      new RemoteTier(options, std::move(encryptor), std::move(log), std::move(on_complete)));
   BLEND_RETURN_IF_ERROR(tier->start(std::move(engine)));
   return tier;
 }
 
 RemoteTier::RemoteTier(const RemoteOptions& options, std::shared_ptr<const Encryptor> encryptor,
-                       EventSink events, OnComplete on_complete)
+                       Log log, OnComplete on_complete)
     : options_(without_seal_key(options)),
       encryptor_(std::move(encryptor)),
       keys_(options.space, encryptor_.get()),
-      events_(std::move(events)),
+      log_(std::move(log)),
       on_complete_(std::move(on_complete)),
       arriving_(std::make_shared<std::atomic<uint64_t>>(0)) {}
 
@@ -160,14 +160,15 @@ void RemoteTier::on_change(const std::string& server, const Status& why) {
 
 void RemoteTier::tell(const std::string& server, const Status& why) {
   if (!why.is_ok()) downs_.fetch_add(1, std::memory_order_relaxed);
-  if (!events_) return;
-  try {
-    events_(why.is_ok() ? BLEND_EVENT_REMOTE_UP : BLEND_EVENT_REMOTE_DOWN,
-            why.is_ok()
-                ? "remote tier: " + server + " answers again"
-                : "remote tier: " + why.message() + "; chunks of it are misses until it answers");
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): counted all the same
-  }
+  const bool up = why.is_ok();
+  log_.write(up ? BLEND_LOG_INFO : BLEND_LOG_WARNING,
+             up ? BLEND_EVENT_REMOTE_UP : BLEND_EVENT_REMOTE_DOWN, "remote",
+             [&](LogRecord& record) {
+               record.message = up ? "remote tier: " + server + " answers again"
+                                   : "remote tier: " + why.message() +
+                                         "; chunks of it are misses until it answers";
+               record.add("server", server);
+             });
 }
 
 Status RemoteTier::note(Status status) {

@@ -12,8 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/log.h"
 #include "base/rate_meter.h"
-#include "base/threads/cancel.h"
 #include "base/threads/guarded.h"
 #include "store/chunk/stored_chunks.h"
 #include "store/remote/arrival.h"
@@ -33,12 +33,12 @@ class RemoteTier {
   using OnComplete = std::function<void(const std::shared_ptr<Arrival>&)>;
 
   // INVALID_ARGUMENT, UNSUPPORTED. A server that is down is no error.
-  static Result<std::unique_ptr<RemoteTier>> create(const RemoteOptions& options, EventSink events,
+  static Result<std::unique_ptr<RemoteTier>> create(const RemoteOptions& options, Log log,
                                                     OnComplete on_complete);
   // For tests: over any engine.
   static Result<std::unique_ptr<RemoteTier>> create(const RemoteOptions& options,
-                                                    std::unique_ptr<RemoteEngine> engine,
-                                                    EventSink events, OnComplete on_complete);
+                                                    std::unique_ptr<RemoteEngine> engine, Log log,
+                                                    OnComplete on_complete);
   ~RemoteTier();
   RemoteTier(const RemoteTier&) = delete;
   RemoteTier& operator=(const RemoteTier&) = delete;
@@ -99,8 +99,8 @@ class RemoteTier {
   enum Lane : size_t { kLookUps, kSegments, kBackground, kLanes };
   struct Question;
 
-  RemoteTier(const RemoteOptions& options, std::shared_ptr<const Encryptor> encryptor,
-             EventSink events, OnComplete on_complete);
+  RemoteTier(const RemoteOptions& options, std::shared_ptr<const Encryptor> encryptor, Log log,
+             OnComplete on_complete);
   Status start(std::unique_ptr<RemoteEngine> engine);
   void run();
   // turn: jobs of a lane go in its order, of one turn as they came.
@@ -130,7 +130,7 @@ class RemoteTier {
   const RemoteOptions options_;
   const std::shared_ptr<const Encryptor> encryptor_;  // null: values are not sealed
   const RemoteKeys keys_;
-  const EventSink events_;
+  const Log log_;
   const OnComplete on_complete_;
   std::unique_ptr<RemoteEngine> engine_;
   const std::shared_ptr<std::atomic<uint64_t>> arriving_;  // bytes

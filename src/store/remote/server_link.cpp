@@ -58,17 +58,17 @@ class RemoteSnapshot final : public StoreSnapshot {
 }  // namespace
 
 Result<std::unique_ptr<RemoteLink>> RemoteLink::create(const RemoteOptions& remote, bool read_only,
-                                                       EventSink events) {
+                                                       Log log) {
   BLEND_ASSIGN(std::unique_ptr<RemoteLink> link,
-               ServerLink::create(remote, read_only, std::move(events)));
+               ServerLink::create(remote, read_only, std::move(log)));
   return link;
 }
 
 Result<std::unique_ptr<ServerLink>> ServerLink::create(const RemoteOptions& remote, bool read_only,
-                                                       EventSink events) {
-  std::unique_ptr<ServerLink> link(new ServerLink(read_only, remote.drain_ms, events));
+                                                       Log log) {
+  std::unique_ptr<ServerLink> link(new ServerLink(read_only, remote.drain_ms, log));
   BLEND_ASSIGN(link->tier_,
-               RemoteTier::create(remote, std::move(events), [l = link.get()](const auto& arrival) {
+               RemoteTier::create(remote, std::move(log), [l = link.get()](const auto& arrival) {
                  l->keep_later(arrival);
                }));
   return link;
@@ -90,7 +90,7 @@ void ServerLink::close() {
       closed_ = true;
       n_left = uploads_.size();
     }
-    if (n_left > 0 && events_) tell_given_up(n_left);
+    if (n_left > 0) tell_given_up(n_left);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the tier is best effort
   }
   if (tier_ != nullptr) tier_->stop();  // no thread posts to the keeper any more
@@ -179,10 +179,12 @@ void ServerLink::wait_for_uploads() {
 }
 
 void ServerLink::tell_given_up(size_t n_chunks) const {
-  events_(BLEND_E_CANCELLED, "remote tier: closing gave up " + std::to_string(n_chunks) +
-                                 " chunks that had not got there within " +
-                                 std::to_string(drain_.count()) +
-                                 " ms; `blend store push` puts them there");
+  log_.write(BLEND_LOG_WARNING, BLEND_E_CANCELLED, "remote", [&](LogRecord& record) {
+    record.message = "remote tier: closing gave up " + std::to_string(n_chunks) +
+                     " chunks that had not got there within " + std::to_string(drain_.count()) +
+                     " ms; `blend store push` puts them there";
+    record.add("chunks", n_chunks);
+  });
 }
 
 // ---- Down
@@ -203,7 +205,7 @@ void ServerLink::keep_later(const std::shared_ptr<Arrival>& arrival) {
   // Where it cannot be kept it served its fuse all the same.
   const bool posted = keeper_.post([this, arrival] {
     const Status kept = keep(*arrival);
-    if (!kept.is_ok() && events_) events_(kept.code(), kept.message());
+    if (!kept.is_ok()) log_.write(BLEND_LOG_WARNING, "remote", kept);
   });
   if (!posted) tier_->forget(*arrival);
 }

@@ -23,7 +23,7 @@ namespace blend {
 class ServerLink final : public RemoteLink {
  public:
   static Result<std::unique_ptr<ServerLink>> create(const RemoteOptions& remote, bool read_only,
-                                                    EventSink events);
+                                                    Log log);
   ~ServerLink() override;
   ServerLink(const ServerLink&) = delete;
   ServerLink& operator=(const ServerLink&) = delete;
@@ -49,8 +49,8 @@ class ServerLink final : public RemoteLink {
   Result<RemoteSpeed> measure() override;
 
  private:
-  ServerLink(bool read_only, uint32_t drain_ms, EventSink events)
-      : read_only_(read_only), drain_(drain_ms), events_(std::move(events)) {}
+  ServerLink(bool read_only, uint32_t drain_ms, Log log)
+      : read_only_(read_only), drain_(drain_ms), log_(std::move(log)) {}
   Status check_fork() const;
   void upload_queued(const Sha256& id) noexcept BLEND_EXCLUDES(mutex_);
   Status upload(const Sha256& id, bool* existed);
@@ -65,7 +65,7 @@ class ServerLink final : public RemoteLink {
   const ProcessMark process_;
   const bool read_only_;
   const std::chrono::milliseconds drain_;
-  const EventSink events_;
+  const Log log_;
   StoredChunks* disk_ = nullptr;
   std::atomic<uint64_t> hints_{0};  // number of the last hint
   mutable Mutex mutex_;

@@ -21,14 +21,14 @@ class BackendSelect : public testing::Test {
     pool_ = std::move(pool.value());
   }
   void TearDown() override { unsetenv("BLEND_CUDA_MODULE"); }
-  static std::vector<BackendNote> events_of(const BackendSpec& spec) {
+  static std::vector<BackendNote> told_of(const BackendSpec& spec) {
     std::vector<BackendNote> told;
-    const auto runtime = Runtime::create(
-        1,
-        [&](int32_t code, const std::string& message) {
-          told.push_back({code, message});
-        },
-        spec);
+    const auto runtime = Runtime::create(1,
+                                         Log(BLEND_LOG_WARNING,
+                                             [&](const LogRecord& record) {
+                                               told.push_back({record.code, record.message});
+                                             }),
+                                         spec);
     EXPECT_TRUE(runtime.is_ok());
     return told;
   }
@@ -78,7 +78,7 @@ TEST_F(BackendSelect, AutomaticFallsBackAndSaysWhy) {
   EXPECT_EQ(notes[0].code, BLEND_E_NO_DEVICE);
   EXPECT_NE(notes[0].message.find("cannot be loaded"), std::string::npos);
 
-  const auto told = events_of({BackendSpec::Kind::automatic, 0});
+  const auto told = told_of({BackendSpec::Kind::automatic, 0});
   ASSERT_EQ(told.size(), notes.size());
   EXPECT_EQ(told[0].code, BLEND_E_NO_DEVICE);
   EXPECT_NE(told[0].message.find(notes[0].message), std::string::npos);
@@ -86,10 +86,10 @@ TEST_F(BackendSelect, AutomaticFallsBackAndSaysWhy) {
 
 TEST_F(BackendSelect, ACpuWithoutFastKernelsIsAnEvent) {
   const bool capped = kernels::cap_isa("SSE4");
-  const auto told = events_of({});
+  const auto told = told_of({});
   kernels::cap_isa(nullptr);
   const bool slow = kernels::simd_is_slow();
-  const auto uncapped = events_of({});
+  const auto uncapped = told_of({});
   kernels::cap_isa(std::getenv("BLEND_TEST_ISA"));
   if (capped) {  // an architecture that has slower ones
     ASSERT_EQ(told.size(), 1u);

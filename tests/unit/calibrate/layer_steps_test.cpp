@@ -158,8 +158,7 @@ class FindLayerSteps : public test::EngineTest {
 
   std::shared_ptr<const Model> reading(uint32_t layer) {
     const test::RandomModelSpec spec;
-    auto runtime = take(Runtime::create(
-        2, [](int32_t, const std::string&) {}, BackendSpec{}));
+    auto runtime = take(Runtime::create(2, Log(), BackendSpec{}));
     test::GgufWriter gguf = test::random_model(spec);
     const uint64_t n = uint64_t{spec.d_model} * spec.n_heads * spec.head_dim;
     for (uint32_t l = 0; l < spec.n_layers; ++l) {

@@ -52,7 +52,7 @@ TEST_F(DeferredPrefillTest, FlushDoesAllOfItWhoeverWaits) {
   EXPECT_EQ(later_->n_left(), 0u);
   EXPECT_EQ(store_->puts, 3);
   later_.reset();
-  EXPECT_TRUE(events_.empty());
+  EXPECT_TRUE(log_.empty());
 }
 
 TEST_F(DeferredPrefillTest, StandsBackWhileSomebodyWaits) {
@@ -68,9 +68,9 @@ TEST_F(DeferredPrefillTest, ItsEndGivesUpWhatIsLeftAndSaysHowMuch) {
   while (store_->looks < 2) std::this_thread::yield();  // until the first of them is under way
   later_.reset();
   EXPECT_EQ(store_->puts, 1) << "what was under way as well as what had not begun";
-  ASSERT_EQ(events_.size(), 1u);
-  EXPECT_EQ(events_[0].rfind(std::to_string(BLEND_E_CANCELLED) + " 3 deferred prefills", 0), 0u)
-      << events_[0];
+  ASSERT_EQ(log_.size(), 1u);
+  EXPECT_EQ(log_[0].rfind(std::to_string(BLEND_E_CANCELLED) + " 3 deferred prefills", 0), 0u)
+      << log_[0];
 }
 
 TEST_F(DeferredPrefillTest, WhatIsWaitedForGoesFirst) {
@@ -103,7 +103,7 @@ TEST_F(DeferredPrefillTest, OneThatFailsDoesNotTakeTheOthersWithIt) {
   }();
   EXPECT_EQ(later_->flush().code(), BLEND_E_CONTEXT_LENGTH);
   EXPECT_EQ(store_->puts, 3);
-  EXPECT_EQ(events_.size(), 1u);
+  EXPECT_EQ(log_.size(), 1u);
   for (const Sha256& id : {first, last_of_three}) EXPECT_TRUE(later_->outcome(id, {})->is_ok());
 }
 
@@ -116,7 +116,7 @@ TEST_F(DeferredPrefillTest, AFailureIsRememberedUntilItIsQueuedAgain) {
     EXPECT_EQ(outcome->code(), BLEND_E_FULL) << i;
   }
   EXPECT_EQ(later_->flush().code(), BLEND_E_FULL);
-  EXPECT_EQ(events_.size(), 1u);
+  EXPECT_EQ(log_.size(), 1u);
   store_->put_status = Status::ok();
   store_->chunks.clear();
   EXPECT_EQ(add(1), id);

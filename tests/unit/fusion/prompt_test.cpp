@@ -220,8 +220,8 @@ TEST_F(PromptTest, MissesMayFailOrBeComputedInline) {
 TEST_F(PromptTest, AStoreThatCannotTakeAChunkIsAnEventNotAnError) {
   store_.put_status = {BLEND_E_FULL, "the quota is used up"};
   ASSERT_TRUE(build({chunk(tokens(5, 2)), question(tokens(4, 4))}).is_ok());
-  ASSERT_EQ(events_.size(), 1u);
-  EXPECT_NE(events_[0].find("quota"), std::string::npos);
+  ASSERT_EQ(log_.size(), 1u);
+  EXPECT_NE(log_[0].find("quota"), std::string::npos);
 }
 
 TEST_F(PromptTest, AChunkByItsIdGivesItsTokens) {

@@ -291,7 +291,7 @@ TEST(StoreQueue, RemoveAndPutWinOverWhatIsQueued) {
   }
 }
 
-TEST(StoreQueue, ErrorsReachTheEventSinkTheCounterAndFlush) {
+TEST(StoreQueue, ErrorsReachTheLogTheCounterAndFlush) {
   TempDir dir;
   StoreOptions options;
   options.quota_bytes = 64 << 10;

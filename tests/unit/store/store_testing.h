@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -108,9 +109,18 @@ T take(Result<T> result) {
   return std::move(result.value());
 }
 
+// What a log is told; null: nothing is listened to.
+using Told = std::function<void(int32_t code, const std::string& message)>;
+inline Log log_to(Told told) {
+  if (told == nullptr) return Log();
+  return Log(BLEND_LOG_INFO, [told = std::move(told)](const LogRecord& record) {
+    told(record.code, record.message);
+  });
+}
+
 inline std::shared_ptr<Store> open_store(const std::string& path, StoreOptions options = {},
-                                         EventSink events = {}) {
-  auto store = Store::open(path, options, std::move(events));
+                                         Told told = {}) {
+  auto store = Store::open(path, options, log_to(std::move(told)));
   EXPECT_TRUE(store.is_ok()) << store.status().message();
   return store.is_ok() ? store.value() : nullptr;
 }

@@ -64,8 +64,11 @@ Result<StoreCounters> read_counters(const Txn& txn, const MapView& view,
   if (rc == 0 && view.contains(to_span(value))) {
     if (auto counters = decode_counters(to_span(value)); counters.is_ok()) return counters;
   }
-  common.event(BLEND_E_CORRUPT, "the counters of store '" + txn.env().path() +
-                                    "' were damaged and have been counted again");
+  common.log.write(BLEND_LOG_WARNING, BLEND_E_CORRUPT, "store", [&](LogRecord& record) {
+    record.message =
+        "the counters of store '" + txn.env().path() + "' were damaged and have been counted again";
+    record.add("path", txn.env().path());
+  });
   StoreCounters counters;
   BLEND_RETURN_IF_ERROR(
       for_each_manifest(txn, view, false, [&](const Manifest& m) { counters.add(m); }));

@@ -60,7 +60,10 @@ Status Retention::prepare() {
     if (uses_are_known && texts_fit) return Status::ok();
   }
   BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(common_));  // builds the text index
-  if (!uses_are_known) BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
+  if (!uses_are_known) {
+    BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
+    if (writer.counters().n_chunks > 0) common_.rebuilt("uses");
+  }
   return writer.commit();
 }
 
@@ -113,12 +116,13 @@ void Retention::tell(const Room& room) const {
   if (common_.ram != nullptr) {
     for (const Evicted& e : room.evicted) common_.ram->drop(e.id);
   }
-  if (!common_.events) return;
   for (const Evicted& e : room.evicted) {
-    const Status note =
-        make_error(BLEND_EVENT_EVICTED, "chunk %s (%llu bytes) %s", to_hex(e.id).c_str(),
-                   static_cast<ull>(e.footprint), why(e.reason));
-    common_.event(note.code(), note.message());
+    common_.log.write(BLEND_LOG_INFO, BLEND_EVENT_EVICTED, "store", [&](LogRecord& record) {
+      record.message =
+          "chunk " + to_hex(e.id) + " (" + std::to_string(e.footprint) + " bytes) " + why(e.reason);
+      record.add("chunk", to_hex(e.id));
+      record.add("bytes", e.footprint);
+    });
   }
 }
 
@@ -132,6 +136,7 @@ Result<Room> Retention::make_room_or_rebuild(ChunkWriter& writer, const RoomRequ
   }
   // Damage may have lost chunks from the index, which could then never be evicted.
   BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
+  common_.rebuilt("uses");
   BLEND_ASSIGN(Room again, make_room(writer, request, *policy, touches_));
   room.evicted.insert(room.evicted.end(), again.evicted.begin(), again.evicted.end());
   again.evicted = std::move(room.evicted);

@@ -52,7 +52,7 @@ class Retention {
   // record that it gets. FULL.
   Result<Room> room_for(ChunkWriter& writer, const Manifest& manifest, const TenantTag& tenant,
                         UseRecord* use);
-  // After the commit: drops what was evicted from memory, and tells the event sink.
+  // After the commit: drops what was evicted from memory, and tells the log.
   void tell(const Room& room) const;
   // Evictions follow this policy from now on.
   void follow(std::shared_ptr<const EvictionPolicy> policy);

@@ -20,7 +20,10 @@ Result<ChunkWriter> ChunkWriter::begin(const StoreCommon& common) {
   const UseTotals totals = LruIndex(txn).totals();
   const TextTotals texts = TextIndex(txn).totals();
   ChunkWriter writer(std::move(txn), view, counters, totals, texts);
-  if (!TextIndex::fits(texts, counters)) BLEND_RETURN_IF_ERROR(writer.rebuild_texts());
+  if (!TextIndex::fits(texts, counters)) {
+    BLEND_RETURN_IF_ERROR(writer.rebuild_texts());
+    if (counters.n_chunks > 0) common.rebuilt("texts");
+  }
   return writer;
 }
 

@@ -33,11 +33,11 @@ RemoteOptions remote_of(const std::string& url) {
 // A host: a store of its own below the remote tier that all share.
 struct Host {
   explicit Host(const RemoteOptions& remote, StoreOptions options = {}) {
-    auto opened = Store::open(directory.path() + "/store", options, remote,
-                              [this](int32_t code, const std::string& message) {
-                                const std::lock_guard lock(mutex);
-                                events.emplace_back(code, message);
-                              });
+    const Told told = [this](int32_t code, const std::string& message) {
+      const std::lock_guard lock(mutex);
+      events.emplace_back(code, message);
+    };
+    auto opened = Store::open(directory.path() + "/store", options, remote, log_to(told));
     EXPECT_TRUE(opened.is_ok()) << opened.status().message();
     if (opened.is_ok()) store = std::move(opened.value());
   }

@@ -33,11 +33,11 @@ RemoteOptions remote_of(const SlowRedis& server) {
 
 struct Host {
   explicit Host(const RemoteOptions& remote) {
-    store = take(Store::open(directory.path() + "/store", {}, remote,
-                             [this](int32_t code, const std::string& message) {
-                               const std::lock_guard lock(mutex);
-                               events.emplace_back(code, message);
-                             }));
+    const Told told = [this](int32_t code, const std::string& message) {
+      const std::lock_guard lock(mutex);
+      events.emplace_back(code, message);
+    };
+    store = take(Store::open(directory.path() + "/store", {}, remote, log_to(told)));
   }
   std::string told(int32_t code) {
     const std::lock_guard lock(mutex);

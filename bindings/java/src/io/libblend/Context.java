@@ -28,15 +28,15 @@ public final class Context implements AutoCloseable {
    * @throws NoDeviceException if the GPU asked for, or what it needs, is not here
    */
   public static Context create(Options options) {
-    if (options.onEvent == null) {
+    if (options.log == null) {
       return new Context(RawContext.create(options.raw));
     }
-    RawEvents events = new RawEvents();
+    RawLogQueue queue = new RawLogQueue();
     RawContextOptions telling = new RawContextOptions(options.raw);
     try {
-      telling.setEvents(events);
+      telling.setLog(queue);
       Context made = new Context(RawContext.create(telling));
-      EventPump.start(events, options.onEvent);
+      LogPump.start(queue, options.log);
       return made;
     } finally {
       telling.delete();
@@ -57,18 +57,10 @@ public final class Context implements AutoCloseable {
     raw.close();
   }
 
-  /**
-   * Something worth a log line that is not the failure of a call: a damaged chunk, a write that failed.
-   *
-   * @param code a BLEND_* code of blend.h
-   * @param message one sentence
-   */
-  public record Event(int code, String message) {}
-
   /** How a context is made. For one thread. */
   public static final class Options {
     private final RawContextOptions raw = new RawContextOptions();
-    private Consumer<Event> onEvent;
+    private Consumer<LogRecord> log;
 
     /** All CPUs of this process. */
     public Options() {}
@@ -76,14 +68,15 @@ public final class Context implements AutoCloseable {
     // blend:setters ctx_options Options
 
     /**
-     * What is called with each event, on a daemon thread of its own, one at a time; it may call the
-     * library. What it throws goes to that thread's handler of uncaught exceptions.
+     * What is called with each record of the library, on a daemon thread of its own, one at a time; it may call
+     * the library. What it throws goes to that thread's handler of uncaught exceptions. If more than 1024 records
+     * wait, the oldest are dropped. {@link LogRecord#to} gives them to a logger.
      *
-     * @param consumer of events
+     * @param consumer of records
      * @return this
      */
-    public Options onEvent(Consumer<Event> consumer) {
-      onEvent = consumer;
+    public Options log(Consumer<LogRecord> consumer) {
+      log = consumer;
       return this;
     }
   }

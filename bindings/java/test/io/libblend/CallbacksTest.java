@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import org.junit.Test;
 
 public class CallbacksTest extends Fixture {
@@ -100,22 +101,65 @@ public class CallbacksTest extends Fixture {
   }
 
   @Test
-  public void eventsComeOnAThreadOfTheirOwn() throws Exception {
-    LinkedBlockingQueue<Context.Event> events = new LinkedBlockingQueue<>();
+  public void recordsGoToALoggerOfThePlatform() throws Exception {
+    LinkedBlockingQueue<java.util.logging.LogRecord> logged = new LinkedBlockingQueue<>();
+    java.util.logging.Logger sink = java.util.logging.Logger.getLogger("io.libblend.test");
+    sink.setUseParentHandlers(false);
+    sink.addHandler(
+        new java.util.logging.Handler() {
+          @Override
+          public void publish(java.util.logging.LogRecord record) {
+            logged.add(record);
+          }
+
+          @Override
+          public void flush() {}
+
+          @Override
+          public void close() {}
+        });
+    LinkedBlockingQueue<LogRecord> told = new LinkedBlockingQueue<>();
+    Consumer<LogRecord> logger = LogRecord.to(System.getLogger("io.libblend.test"));
+    try (Context own = Context.create(new Context.Options().threads(1).log(logger.andThen(told::add)));
+        Model opened = Model.open(own, MODEL)) {
+      LogRecord record = told.poll(30, TimeUnit.SECONDS);
+      while (!record.name().equals("BLEND_EVENT_MODEL_OPENED")) {
+        record = told.poll(30, TimeUnit.SECONDS);
+      }
+      assertEquals(LogLevel.INFO, record.level());
+      assertEquals("model", record.component());
+      assertEquals(MODEL.toString(), record.fields().get("path"));
+      assertEquals((long) opened.info().nLayers(), record.fields().get("layers"));
+      assertTrue(record.fields().get("seconds") instanceof Double);
+      assertTrue(record.time().isAfter(java.time.Instant.parse("2020-01-01T00:00:00Z")));
+      java.util.logging.LogRecord last = null;
+      for (java.util.logging.LogRecord one : logged) {
+        last = one;
+      }
+      assertEquals(record.toString(), last.getMessage());
+      assertEquals(java.util.logging.Level.INFO, last.getLevel());
+    }
+  }
+
+  @Test
+  public void recordsComeOnAThreadOfTheirOwn() throws Exception {
+    LinkedBlockingQueue<LogRecord> records = new LinkedBlockingQueue<>();
     Context.Options options =
         new Context.Options()
             .threads(1)
             .backend("auto")
-            .onEvent(
-                event -> {
-                  events.add(event);
+            .logLevel(LogLevel.WARNING)
+            .log(
+                record -> {
+                  records.add(record);
                   throw new IllegalStateException("a test's consumer that fails");
                 });
     try (Context told = Context.create(options)) {
       if (told.backend().startsWith("cpu")) {
         // No GPU, which "auto" tells.
-        Context.Event event = events.poll(30, TimeUnit.SECONDS);
-        assertEquals(NoDeviceException.CODE, event.code());
+        LogRecord record = records.poll(30, TimeUnit.SECONDS);
+        assertEquals(NoDeviceException.CODE, record.code());
+        assertEquals(LogLevel.WARNING, record.level());
       }
     }
   }
