@@ -36,8 +36,8 @@ class Server:
         self.process = subprocess.Popen(
             [ARGS.blend, "serve", "--model", model, "--store", Path(folder) / "store", "--port", "0",
              "--chat-template", template, "--model-name", "small", "--json", *map(str, options)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, **(env or {})}, **more)
+            stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})},
+            **{"stderr": subprocess.PIPE, **more})
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(self.process.stderr.read())
@@ -148,7 +148,8 @@ class ServeCase(unittest.TestCase):
                 server.process.kill()
                 server.process.communicate()
             server.process.stdout.close()
-            server.process.stderr.close()
+            if server.process.stderr is not None:
+                server.process.stderr.close()
         self.addCleanup(end)
         return server
 

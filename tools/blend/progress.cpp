@@ -14,6 +14,7 @@ namespace blend_cli {
 namespace {
 
 std::mutex g_stderr;  // one line at a time
+std::function<void(const std::string& text)> g_notes;
 constexpr int kBarWidth = 30;
 constexpr const char* kEraseLine = "\r\x1b[K";
 // Work shorter than this needs no bar.
@@ -33,7 +34,9 @@ bool stderr_is_terminal() {
 
 }  // namespace
 
-void print_note(const std::string& text) { print_error("note: " + text); }
+void print_note(const std::string& text) { g_notes ? g_notes(text) : print_error("note: " + text); }
+
+void send_notes_to(std::function<void(const std::string& text)> sink) { g_notes = std::move(sink); }
 
 void print_error(const std::string& text) {
   const std::lock_guard lock(g_stderr);

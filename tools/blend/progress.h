@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "blend/blend.hpp"
@@ -11,6 +12,8 @@ namespace blend_cli {
 
 // A line on stderr, made printable, that does not tear a progress bar apart. Thread-safe.
 void print_note(const std::string& text);
+// Where notes go instead; empty: to stderr. Not while other threads may print some.
+void send_notes_to(std::function<void(const std::string& text)> sink);
 // The same, for the error that ends the command.
 void print_error(const std::string& text);
 

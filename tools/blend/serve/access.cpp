@@ -176,6 +176,7 @@ HttpFields Access::cors(const HttpHead& head) const {
   HttpFields fields = {{"Vary", "Origin"}};
   if (origin == nullptr || !is_allowed_origin(*origin)) return fields;
   fields.emplace_back("Access-Control-Allow-Origin", *origin);
+  fields.emplace_back("Access-Control-Expose-Headers", "X-Request-Id");
   if (head.method != "OPTIONS") return fields;
   fields.emplace_back("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
   // Clients of the API send headers of their own (x-stainless-...).

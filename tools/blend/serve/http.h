@@ -13,6 +13,8 @@
 
 namespace blend_cli::serve {
 
+struct Visit;
+
 using HttpFields = std::vector<std::pair<std::string, std::string>>;
 
 // The part of a request before its body.
@@ -25,6 +27,8 @@ struct HttpHead {
 
   // The first field of this name, whatever its case; null: there is none.
   const std::string* field(std::string_view name) const;
+  // Null also where there are several, of which none is the right one.
+  const std::string* only_field(std::string_view name) const;
 };
 
 struct HttpResponse {
@@ -44,6 +48,8 @@ class HttpExchange {
   HttpExchange& operator=(const HttpExchange&) = delete;
 
   virtual const HttpHead& head() const = 0;
+  // For the log.
+  virtual Visit& visit() = 0;
   // The body; the memory that it was charged with is given back with the exchange.
   virtual std::string take_body() = 0;
   // Whether the client is there to be answered. One that closed its side of the connection is not.

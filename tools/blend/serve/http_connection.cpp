@@ -38,11 +38,13 @@ std::string date() {
   return text;
 }
 
-std::string head_of(const HttpResponse& response, bool keep, const std::string& framing) {
+std::string head_of(const HttpResponse& response, const Visit& visit, bool keep,
+                    const std::string& framing) {
   std::string out = "HTTP/1.1 " + std::to_string(response.status) + ' ';
   out += std::string(http::obsolete_reason(static_cast<http::status>(response.status)));
   out += "\r\nDate: " + date() + "\r\n";
   if (!response.type.empty()) out += "Content-Type: " + response.type + "\r\n";
+  out += "X-Request-Id: " + visit.id + "\r\n";
   for (const auto& [name, value] : response.fields) out += name + ": " + value + "\r\n";
   out += framing;
   if (!keep) out += "Connection: close\r\n";
@@ -113,7 +115,8 @@ class Exchange final : public HttpExchange {
  public:
   Exchange(std::shared_ptr<Connection> connection, HttpHead head, std::string body,
            std::optional<MemoryBudget::Share> share)
-      : connection_(std::move(connection)),
+      : visit_(connection->visit_),
+        connection_(std::move(connection)),
         flow_(connection_->flow_),
         patience_s_(connection_->hall_.options.client_s),
         io_(connection_->hall_.io),
@@ -129,6 +132,7 @@ class Exchange final : public HttpExchange {
   }
 
   const HttpHead& head() const override { return head_; }
+  Visit& visit() override { return *visit_; }
   std::string take_body() override { return std::move(body_); }
   bool alive() const override { return !flow_->gone(); }
 
@@ -165,6 +169,7 @@ class Exchange final : public HttpExchange {
   }
 
  private:
+  const std::shared_ptr<Visit> visit_;
   std::shared_ptr<Connection> connection_;
   const std::shared_ptr<Flow> flow_;
   const uint32_t patience_s_;
@@ -184,7 +189,10 @@ Connection::Connection(Hall& hall, Tcp::socket socket)
       buffer_(kMostHead + 16384),
       place_(hall.lists[0].insert(hall.lists[0].end(), this)) {}
 
-Connection::~Connection() { leave(); }
+Connection::~Connection() {
+  leave_visit(false);
+  leave();
+}
 
 // An exchange may hold the connection after the client has gone.
 void Connection::leave() {
@@ -203,8 +211,16 @@ void Connection::start() {
   read_head();
 }
 
+void Connection::leave_visit(bool whole) {
+  if (visit_ == nullptr) return;
+  visit_->whole = whole;
+  visit_->end = Visit::Clock::now();
+  visit_.reset();
+}
+
 void Connection::close() {
   if (flow_ != nullptr) flow_->leave();
+  leave_visit(false);
   disarm();
   ++watch_;
   watch_timer_.cancel();
@@ -298,7 +314,9 @@ void Connection::on_head(beast::error_code error) {
   }
   if (error == http::error::bad_version) return fail(505, "the version must be HTTP/1.0 or 1.1");
   if (error) return fail(400, "the head cannot be read: " + error.message());
-  if (const auto wrong = judge_head()) return fail(wrong->first, wrong->second);
+  const auto wrong = judge_head();
+  visit_ = hall_.handler.visit(&head_);
+  if (wrong) return fail(wrong->first, wrong->second);
   std::optional<HttpResponse> answer = hall_.handler.head(head_);
   const bool has_body = parser_->chunked() || parser_->content_length().value_or(0) > 0;
   if (answer) {
@@ -453,6 +471,7 @@ void Connection::fail(int status, const std::string& why) {
   keep_ = false;
   share_.reset();
   if (parser_) parser_->get().body() = {};
+  if (visit_ == nullptr) visit_ = hall_.handler.visit(nullptr);
   respond(hall_.handler.fault(status, why, head_read_ ? &head_ : nullptr));
 }
 
@@ -465,8 +484,9 @@ void Connection::respond(HttpResponse response) {
   keep_ = keep_ && !hall_.draining;
   ended_ = true;
   const bool bare = response.status == 204 || response.status == 304;
+  visit_->status = response.status;
   std::string all =
-      head_of(response, keep_,
+      head_of(response, *visit_, keep_,
               bare ? "" : "Content-Length: " + std::to_string(response.body.size()) + "\r\n");
   if (head_.method != "HEAD" && !bare) all += response.body;
   queue(std::move(all));
@@ -475,7 +495,8 @@ void Connection::respond(HttpResponse response) {
 void Connection::begin(HttpResponse head) {
   if (!socket_.is_open()) return;
   keep_ = keep_ && !hall_.draining && head_.version >= 11;
-  queue(head_of(head, keep_, head_.version >= 11 ? "Transfer-Encoding: chunked\r\n" : ""));
+  visit_->status = head.status;
+  queue(head_of(head, *visit_, keep_, head_.version >= 11 ? "Transfer-Encoding: chunked\r\n" : ""));
 }
 
 void Connection::write(std::string framed) {
@@ -517,6 +538,7 @@ void Connection::pump() {
                              if (!self->socket_.is_open()) return;
                              if (error) return self->close();
                              self->n_written_ += n;
+                             if (self->visit_ != nullptr) self->visit_->bytes += n;
                              if (self->flow_ != nullptr) self->flow_->written(n);
                              if (!self->ended_) self->disarm();
                              self->pump();
@@ -526,6 +548,7 @@ void Connection::pump() {
 void Connection::finish() {
   ended_ = false;
   flow_.reset();
+  leave_visit(true);
   std::string().swap(writing_);  // an idle connection keeps no room for an answer
   boost::system::error_code ignored;
   ++watch_;

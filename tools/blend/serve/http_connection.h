@@ -19,6 +19,7 @@
 
 #include "growing_body.h"
 #include "http_server.h"
+#include "visit.h"
 
 namespace blend_cli::serve {
 
@@ -104,6 +105,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read_body();
   void on_body(boost::beast::error_code error);
   void hand_on();
+  // The visit's end: `whole` if all of the answer was sent.
+  void leave_visit(bool whole);
   void watch();
   void look_again();
   void fail(int status, const std::string& why);
@@ -125,10 +128,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool listed_ = true;  // in hall_.lists, at place_
   std::list<Connection*>::iterator place_;
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
-  std::shared_ptr<Flow> flow_;  // of the present request
-  uint64_t watch_ = 0;          // which one counts
-  bool reading_ = false;        // an operation has parser_ and buffer_
-  std::string waiting_;         // to be written
+  std::shared_ptr<Flow> flow_;    // of the present request
+  std::shared_ptr<Visit> visit_;  // likewise
+  uint64_t watch_ = 0;            // which one counts
+  bool reading_ = false;          // an operation has parser_ and buffer_
+  std::string waiting_;           // to be written
   std::string writing_;
   size_t n_written_ = 0;  // of writing_
   bool is_writing_ = false;

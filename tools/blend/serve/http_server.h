@@ -28,6 +28,9 @@ struct HttpOptions {
 
 // Called on the server's thread, so none may wait. None may throw.
 struct HttpHandler {
+  // What the log is to know of a request, before anything else is called for it; not null. `head`:
+  // null where it was not read.
+  std::function<std::shared_ptr<Visit>(const HttpHead* head)> visit;
   // A head has come. If this returns an answer, the body is not read; otherwise the body is read
   // and `request` is called.
   std::function<std::optional<HttpResponse>(const HttpHead& head)> head;

@@ -23,11 +23,11 @@
 #include "../key_file.h"
 #include "../policy_spec.h"
 #include "../printable.h"
-#include "../progress.h"
 #include "../read_file.h"
 #include "../table.h"
 #include "access.h"
 #include "answer.h"
+#include "log.h"
 #include "server.h"
 #include "thread.h"
 
@@ -64,8 +64,23 @@ struct ServeOptions {
   std::string policy = "auto";
   double ratio = 0;
   double agreement = 0;
+  std::string log;  // "": notes
+  std::string log_level = "info";
   std::vector<std::string> given;
 };
+
+const Choices& log_levels() {
+  static const Choices kLevels = {{"error", BLEND_LOG_ERROR},
+                                  {"warning", BLEND_LOG_WARNING},
+                                  {"info", BLEND_LOG_INFO},
+                                  {"debug", BLEND_LOG_DEBUG}};
+  return kLevels;
+}
+
+serve::LogFormat log_format(const std::string& name) {
+  if (name.empty()) return serve::LogFormat::notes;
+  return name == "json" ? serve::LogFormat::json : serve::LogFormat::text;
+}
 
 // Reads a file whose text is to be cleansed later.
 std::string read_secret(const std::string& option, const std::string& path) {
@@ -115,7 +130,7 @@ void read_keys(const ServeOptions& options, serve::Access& access) {
 }
 
 // Makes room for descriptors of that many connections, besides those that model and store use.
-size_t room_for_connections(size_t wanted) {
+size_t room_for_connections(size_t wanted, serve::ServerLog& log) {
   constexpr rlim_t kOthers = 512;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
@@ -127,8 +142,9 @@ size_t room_for_connections(size_t wanted) {
   }
   if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= needed) return wanted;
   const size_t room = static_cast<size_t>(limit.rlim_cur) / 2;
-  print_note("--connections " + std::to_string(wanted) +
-             ": the limit of open files leaves room for " + std::to_string(room));
+  log.write(BLEND_LOG_WARNING, "server",
+            "--connections " + std::to_string(wanted) +
+                ": the limit of open files leaves room for " + std::to_string(room));
   return room;
 }
 
@@ -240,6 +256,7 @@ void check_template(const serve::Engine& engine) {
 }
 
 void run(const ServeOptions& options) {
+  serve::ServerLog log(log_format(options.log), value_of(log_levels(), options.log_level));
   serve::Access access(options.corpus.tenant);
   read_keys(options, access);
   access.set_hosts(options.host, options.hosts);
@@ -248,7 +265,8 @@ void run(const ServeOptions& options) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
-  const blendpp::Context ctx = make_context(options.common);
+  const blendpp::Context ctx = make_context(
+      options.common, log.level(), [&log](const blend_log_record& record) { log.record(record); });
   const blendpp::Model model = open_model(ctx, options.model);
   const blendpp::Store store = options.read_only
                                    ? open_existing_store(ctx, options.store.path, true)
@@ -257,9 +275,9 @@ void run(const ServeOptions& options) {
   if (corpus.profile != nullptr) {
     store.set_codec_profile(*corpus.profile);
     if (corpus.profile->info().trusted == 0) {
-      print_note(
-          "the profile trusts no ratio for this model: answers are fused at its ratio all the "
-          "same; --profile none does without it");
+      log.write(BLEND_LOG_WARNING, "server",
+                "the profile trusts no ratio for this model: answers are fused at its ratio all "
+                "the same; --profile none does without it");
     }
   }
   const PolicySpec policy = parse_policy(options.policy);
@@ -281,21 +299,21 @@ void run(const ServeOptions& options) {
   if (corpus.profile != nullptr) engine.trusted = corpus.profile->info().trusted != 0;
   check_template(engine);
   if (template_source.empty() && *model.info().chat_template == '\0') {
-    print_note(
-        "the model has no chat template, so /v1/chat/completions refuses requests: give one with "
-        "--chat-template FILE");
+    log.write(BLEND_LOG_WARNING, "server",
+              "the model has no chat template, so /v1/chat/completions refuses requests: give one "
+              "with --chat-template FILE");
   }
   serve::ServerOptions with;
   with.http.host = options.host;
   with.http.port = options.port;
   with.http.client_s = options.client_timeout_s;
   with.http.most_body = options.max_body;
-  with.http.most_connections = room_for_connections(options.connections);
+  with.http.most_connections = room_for_connections(options.connections, log);
   with.parallel = options.parallel;
   with.queue = options.queue;
   with.max_tokens = options.max_tokens;
   with.request_memory = options.request_memory;
-  Server server(with, engine, access);
+  Server server(with, engine, access, log);
   const int port = bind(server, options);
   const std::string host =
       options.host.find(':') == std::string::npos ? options.host : "[" + options.host + "]";
@@ -307,11 +325,13 @@ void run(const ServeOptions& options) {
   } else {
     std::cout << "serving " << printable(engine.name) << " at " << url << std::endl;
   }
+  log.write(BLEND_LOG_INFO, "server", "serving", {{"model", engine.name}, {"url", url}});
   {
     const Stopper stopper(server, options.drain_s, signals);
     const serve::Thread thread([&server] { server.run(); });
   }
   if (!options.read_only) store.flush();
+  log.write(BLEND_LOG_INFO, "server", "stopped");
 }
 
 }  // namespace
@@ -415,6 +435,19 @@ void register_serve(CLI::App& app) {
       ->excludes(ratio)
       ->type_name("SHARE");
   add_chat_template(*command, options->chat);
+  CLI::Option* const log =
+      command
+          ->add_option("--log", options->log,
+                       "Write requests, and what the library tells, to stderr: as lines of "
+                       "key=value (text), or of JSON; default: warnings alone, as notes")
+          ->check(CLI::IsMember({"text", "json"}));
+  command
+      ->add_option("--log-level", options->log_level,
+                   "The least important that --log writes: error (also requests that failed), "
+                   "warning, info (all requests) or debug (fuses)")
+      ->check(CLI::IsMember(names_of(log_levels())))
+      ->capture_default_str()
+      ->needs(log);
   add_common_options(*command, options->common);
   command->footer(
       "POST /v1/chat/completions and /v1/completions (with \"stream\": true as events), GET\n"

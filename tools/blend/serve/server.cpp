@@ -68,6 +68,18 @@ void charge_logprobs(const Request& asked, MemoryBudget::Share& share) {
   }
 }
 
+// What went wrong in the server, for its log. What was wrong with a request is left out: a message
+// about it may have parts of the prompt in it.
+void note_failure(Visit& visit, const HttpError& error) {
+  if (error.status() == 500 || error.status() == 503) visit.error = error.what();
+}
+
+void note_cost(Visit& visit, const Answer& answer) {
+  const Account& account = answer.account();
+  visit.cost = {account.rows, account.cached, account.recomputed, answer.n_generated(),
+                account.ttft_ns};
+}
+
 // One of the requests that a client may have at a time.
 class Presence {
  public:
@@ -84,10 +96,12 @@ class Presence {
 
 }  // namespace
 
-Server::Server(const ServerOptions& options, const Engine& engine, const Access& access)
+Server::Server(const ServerOptions& options, const Engine& engine, const Access& access,
+               ServerLog& log)
     : options_(options),
       engine_(engine),
       access_(access),
+      log_(log),
       budget_(options.request_memory),
       http_(
           [this] {
@@ -99,7 +113,8 @@ Server::Server(const ServerOptions& options, const Engine& engine, const Access&
       workers_(options.parallel, options.queue) {}
 
 HttpHandler Server::handler() {
-  return {[this](const HttpHead& head) { return on_head(head); },
+  return {[this](const HttpHead* head) { return log_.visit(head); },
+          [this](const HttpHead& head) { return on_head(head); },
           [this](std::shared_ptr<HttpExchange> exchange) { on_request(exchange); },
           [this](int status, const std::string& why, const HttpHead* head) {
             return fail(head, head == nullptr ? kOther : route_of(head->path).name, {status, why});
@@ -261,8 +276,13 @@ Workers::Last Server::complete(const std::shared_ptr<HttpExchange>& exchange,
                                const Client& client) {
   const HttpHead& head = exchange->head();
   const char* const route = route_of(head.path).name;
+  Visit& visit = exchange->visit();
+  visit.taken = Visit::Clock::now();
+  visit.tenant = client.tenant;
+  const ServerLog::Scope scope(visit);
   const auto failed = [&](const HttpError& error) -> Workers::Last {
     if (error.status() == kGone) counters_.hang_up();
+    note_failure(visit, error);
     return [exchange, response = fail(&head, route, error)]() mutable {
       exchange->respond(std::move(response));
     };
@@ -280,6 +300,7 @@ Workers::Last Server::complete(const std::shared_ptr<HttpExchange>& exchange,
     if (streams) return stream(exchange, answer);
     if (!answer.run(nullptr, alive)) throw HttpError(kGone, "the client has gone");
     counters_.answer(answer.account(), answer.n_generated());
+    note_cost(visit, answer);
     HttpResponse response = reply(head, route, answer.whole());
     response.fields.emplace_back("Cache-Control", "no-store");
     return [exchange, response = std::move(response)]() mutable {
@@ -308,6 +329,7 @@ Workers::Last Server::stream(const std::shared_ptr<HttpExchange>& exchange, Answ
   int status = 200;
   const auto tell = [&](const HttpError& error) {
     status = error.status();
+    note_failure(exchange->visit(), error);
     listening = exchange->write("data: " + dump(error_json(error)) + "\n\n");
   };
   try {
@@ -322,6 +344,7 @@ Workers::Last Server::stream(const std::shared_ptr<HttpExchange>& exchange, Answ
     tell({500, error.what()});
   }
   counters_.request(route, listening ? status : kGone);
+  note_cost(exchange->visit(), answer);
   if (!listening) {
     counters_.hang_up();
     return [exchange] {};  // cut off

@@ -13,6 +13,7 @@
 #include "budget.h"
 #include "counters.h"
 #include "http_server.h"
+#include "log.h"
 #include "workers.h"
 
 namespace blend_cli::serve {
@@ -27,8 +28,8 @@ struct ServerOptions {
 
 class Server {
  public:
-  // `engine` and `access` must outlive it. Throws std::system_error.
-  Server(const ServerOptions& options, const Engine& engine, const Access& access);
+  // `engine`, `access` and `log` must outlive it. Throws std::system_error.
+  Server(const ServerOptions& options, const Engine& engine, const Access& access, ServerLog& log);
 
   // Listens; returns the port. Throws std::system_error.
   int bind() { return http_.bind(); }
@@ -59,6 +60,7 @@ class Server {
   std::string profile_metrics() const;  // "": there is no profile
   const Engine& engine_;
   const Access& access_;
+  ServerLog& log_;
   const int64_t started_ = std::time(nullptr);
   Counters counters_;
   std::atomic<bool> stopping_{false};
