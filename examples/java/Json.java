@@ -1,10 +1,15 @@
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
-/** As much JSON as the service needs: flat objects of texts, numbers, true, false and null. */
+/** As much JSON as the services need. Objects are maps, arrays are lists, numbers are doubles. */
 final class Json {
+  private static final int DEEPEST = 16;
+
   private final String text;
   private int at;
+  private int depth;
 
   private Json(String text) {
     this.text = text;
@@ -26,16 +31,7 @@ final class Json {
   /** Throws IllegalArgumentException for text that is not such an object. */
   static Map<String, Object> object(String text) {
     Json json = new Json(text);
-    Map<String, Object> members = new LinkedHashMap<>();
-    json.expect('{');
-    if (!json.take('}')) {
-      do {
-        String name = json.string();
-        json.expect(':');
-        members.put(name, json.value());
-      } while (json.take(','));
-      json.expect('}');
-    }
+    Map<String, Object> members = json.members();
     json.space();
     if (json.at < text.length()) {
       throw json.wrong("more behind the object");
@@ -68,13 +64,88 @@ final class Json {
     }
   }
 
+  /** The text of this name. Throws IllegalArgumentException where there is none. */
+  static String text(Map<String, Object> object, String name) {
+    return as(String.class, object.get(name), name);
+  }
+
+  /** The texts of this name; none where it is not there. */
+  static List<String> texts(Map<String, Object> object, String name) {
+    return list(object, name).stream().map(one -> as(String.class, one, name)).toList();
+  }
+
+  /** The objects of this name; likewise. */
+  static List<Map<String, Object>> objects(Map<String, Object> object, String name) {
+    List<Map<String, Object>> all = new ArrayList<>();
+    for (Object one : list(object, name)) {
+      Map<String, Object> members = new LinkedHashMap<>();
+      Map<?, ?> read = as(Map.class, one, name);
+      read.forEach((key, value) -> members.put((String) key, value));
+      all.add(members);
+    }
+    return all;
+  }
+
+  private static List<?> list(Map<String, Object> object, String name) {
+    return object.get(name) == null ? List.of() : as(List.class, object.get(name), name);
+  }
+
+  private static <T> T as(Class<T> kind, Object value, String name) {
+    if (!kind.isInstance(value)) {
+      throw new IllegalArgumentException("'" + name + "' is not what it should be");
+    }
+    return kind.cast(value);
+  }
+
+  private Map<String, Object> members() {
+    Map<String, Object> members = new LinkedHashMap<>();
+    descend();
+    expect('{');
+    if (!take('}')) {
+      do {
+        String name = string();
+        expect(':');
+        members.put(name, value());
+      } while (take(','));
+      expect('}');
+    }
+    --depth;
+    return members;
+  }
+
+  private List<Object> elements() {
+    List<Object> elements = new ArrayList<>();
+    descend();
+    expect('[');
+    if (!take(']')) {
+      do {
+        elements.add(value());
+      } while (take(','));
+      expect(']');
+    }
+    --depth;
+    return elements;
+  }
+
+  private void descend() {
+    if (++depth > DEEPEST) {
+      throw wrong("it is too deep");
+    }
+  }
+
   private Object value() {
     space();
     if (at < text.length() && text.charAt(at) == '"') {
       return string();
     }
+    if (at < text.length() && text.charAt(at) == '{') {
+      return members();
+    }
+    if (at < text.length() && text.charAt(at) == '[') {
+      return elements();
+    }
     int begin = at;
-    while (at < text.length() && ",} \t\r\n".indexOf(text.charAt(at)) < 0) {
+    while (at < text.length() && ",}] \t\r\n".indexOf(text.charAt(at)) < 0) {
       ++at;
     }
     String word = text.substring(begin, at);
