@@ -92,6 +92,15 @@ struct Experts {
   bool operator==(const Experts&) const = default;
 };
 
+// How the hidden states of a text become its embedding.
+enum class Pooling : uint8_t {
+  unsaid,  // the file does not say: mean
+  mean,
+  last,   // the last row's
+  first,  // the first row's
+  other,  // a way that libblend does not know
+};
+
 struct ModelConfig {
   std::string architecture;  // "llama", "qwen2", ...: for people; nothing depends on it
   std::string name;
@@ -134,6 +143,7 @@ struct ModelConfig {
   float logit_softcap = 0;    // the same of logits
   Activation activation = Activation::silu;
   Experts experts;
+  Pooling pooling = Pooling::unsaid;  // no part of the fingerprint: K and V do not depend on it
 
   uint32_t q_dim() const { return n_heads * head_dim; }
   uint32_t kv_dim() const { return n_kv_heads * head_dim; }

@@ -156,6 +156,7 @@ class GgufConfigReader {
   Result<std::vector<bool>> windowed() const;
   Status read_family();
   Status read_granite();
+  Status read_pooling();
 
   const GgufReader& gguf_;
   const GgufFamily& family_;
@@ -174,6 +175,7 @@ Result<ModelConfig> GgufConfigReader::read() {
   BLEND_RETURN_IF_ERROR(read_rope());
   BLEND_RETURN_IF_ERROR(read_windows());
   BLEND_RETURN_IF_ERROR(read_family());
+  BLEND_RETURN_IF_ERROR(read_pooling());
   if (family_.experts.allowed) {
     BLEND_ASSIGN(c_.experts, read_gguf_experts(gguf_, family_.experts, c_));
   }
@@ -516,6 +518,15 @@ Status GgufConfigReader::read_family() {
     c_.attn_scale = static_cast<float>(
         1.0 / std::sqrt(static_cast<double>(c_.d_model) / static_cast<double>(c_.n_heads)));
   }
+  return Status::ok();
+}
+
+// The numbers are llama.cpp's.
+Status GgufConfigReader::read_pooling() {
+  BLEND_ASSIGN(const std::optional<uint32_t> type, gguf_.get_u32(key("pooling_type")));
+  constexpr Pooling kTypes[] = {Pooling::unsaid, Pooling::mean, Pooling::first, Pooling::last};
+  const uint32_t given = type.value_or(0);
+  c_.pooling = given < std::size(kTypes) ? kTypes[given] : Pooling::other;
   return Status::ok();
 }
 

@@ -34,6 +34,11 @@ Result<std::vector<int32_t>> stop_ids(const GgufReader& gguf) {
   return stop;
 }
 
+Result<bool> adds_eos(const GgufReader& gguf) {
+  BLEND_ASSIGN(const std::optional<bool> add, gguf.get_bool("tokenizer.ggml.add_eos_token"));
+  return add.value_or(false);
+}
+
 // The texts of all tokens and their types; types may be empty where the file has none.
 struct Vocabulary {
   std::vector<std::string> tokens;
@@ -73,6 +78,7 @@ Result<std::unique_ptr<Tokenizer>> read_spm(const GgufReader& gguf) {
   BLEND_ASSIGN(v.stop, stop_ids(gguf));
   BLEND_ASSIGN(const std::optional<bool> add_bos, gguf.get_bool("tokenizer.ggml.add_bos_token"));
   v.add_bos = add_bos.value_or(true) && v.bos >= 0;
+  BLEND_ASSIGN(v.closes_with_eos, adds_eos(gguf));
   BLEND_ASSIGN(const std::optional<bool> add_space,
                gguf.get_bool("tokenizer.ggml.add_space_prefix"));
   v.add_space_prefix = add_space.value_or(true);
@@ -186,6 +192,8 @@ Result<std::unique_ptr<Tokenizer>> read_bpe(const GgufReader& gguf) {
   }
   BLEND_ASSIGN(const std::optional<bool> add_bos, gguf.get_bool("tokenizer.ggml.add_bos_token"));
   spec.add_bos = add_bos.value_or(pre->add_bos);
+  BLEND_ASSIGN(const bool add_eos, adds_eos(gguf));
+  if (add_eos && spec.eos >= 0) spec.closing = {spec.eos};
   BLEND_ASSIGN(std::unique_ptr<BpeTokenizer> tokenizer, BpeTokenizer::create(std::move(spec)));
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }

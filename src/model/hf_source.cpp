@@ -101,6 +101,30 @@ std::string last_name(std::string path) {
   return path.substr(path.find_last_of('/') + 1);
 }
 
+// What sentence-transformers writes beside a model.
+Result<Pooling> read_hf_pooling(const std::string& path) {
+  constexpr const char* kName = "1_Pooling/config.json";
+  Result<MappedFile> file = MappedFile::open(path + "/" + kName);
+  if (file.status().code() == BLEND_E_NOT_FOUND) return Pooling::unsaid;
+  if (!file.is_ok()) return file.status();
+  Result<Json> json =
+      Json::parse({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
+  if (!json.is_ok()) return json.status().with_context(kName);
+  const JsonView root(*json, kName);
+  Pooling found = Pooling::unsaid;
+  for (const auto& [name, way] : {std::pair("pooling_mode_mean_tokens", Pooling::mean),
+                                  std::pair("pooling_mode_lasttoken", Pooling::last),
+                                  std::pair("pooling_mode_cls_token", Pooling::first),
+                                  std::pair("pooling_mode_max_tokens", Pooling::other),
+                                  std::pair("pooling_mode_mean_sqrt_len_tokens", Pooling::other),
+                                  std::pair("pooling_mode_weightedmean_tokens", Pooling::other)}) {
+    BLEND_ASSIGN(const bool given, root.boolean_or(name, false));
+    // Several are put one after the other.
+    if (given) found = found == Pooling::unsaid ? way : Pooling::other;
+  }
+  return found;
+}
+
 // Immutable after open; safe for concurrent use.
 class HfSource final : public ModelSource {
  public:
@@ -153,6 +177,9 @@ Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
   c.name = last_name(path);
   BLEND_ASSIGN(source->tokenizer_, open_hf_tokenizer(path, root, c.n_vocab));
   BLEND_ASSIGN(source->weights_, HfTensors::open(path, source->hf_.quantization));
+  // The embedding stands for an output that nobody saved: the model embeds, and must open.
+  if (source->weights_.is_headless()) source->hf_.tied = true;
+  BLEND_ASSIGN(source->hf_.model.pooling, read_hf_pooling(path));
   BLEND_ASSIGN(
       source->tensors_,
       TensorTable::fill(c, source->hf_.tied, [&](TensorRole role, uint32_t layer, uint32_t expert) {

@@ -19,6 +19,7 @@ class HfTensors {
  public:
   static Result<HfTensors> open(const std::string& directory, const HfQuantization& how);
 
+  bool is_headless() const { return weights_.is_headless(); }
   bool has(const std::string& name) const { return weights_.has(name); }
   // FORMAT: no such tensor, or scales of another shape than it asks for; UNSUPPORTED: one of a type
   // that libblend does not compute with.

@@ -58,6 +58,7 @@ void fit_vocabulary(BpeTokenizerSpec& spec, uint32_t n_vocab) {
   for (int32_t& id : spec.bpe.byte_ids) id = beyond(id) ? -1 : id;
   if (beyond(spec.bpe.unknown)) spec.bpe.unknown = -1;
   if (beyond(spec.bos)) spec.bos = -1;
+  std::erase_if(spec.closing, beyond);
 }
 
 // The first of several ways in which files say it: a token's text, then ids.
@@ -77,6 +78,8 @@ Status read_special(const JsonView& config, const JsonView& extra, const JsonVie
   BLEND_ASSIGN(const std::vector<int32_t> eos, token_ids(config, "eos_token_id", n));
   spec.stop.insert(spec.stop.end(), eos.begin(), eos.end());
   if (spec.eos < 0 && !spec.stop.empty()) spec.eos = spec.stop[0];
+  BLEND_ASSIGN(const bool add_eos, extra.boolean_or("add_eos_token", false));
+  if (add_eos && spec.closing.empty() && spec.eos >= 0) spec.closing = {spec.eos};
   return Status::ok();
 }
 

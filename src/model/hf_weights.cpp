@@ -40,7 +40,16 @@ Result<HfWeights> HfWeights::open(const std::string& directory) {
                       "safetensors format, so save the model in it",
                       kSingle, kIndex);
   }
+  weights.name_headless();
   return weights;
+}
+
+void HfWeights::name_headless() {
+  headless_ = has("embed_tokens.weight") && !has("model.embed_tokens.weight");
+  if (!headless_) return;
+  std::unordered_map<std::string, Place> named;
+  for (const auto& [name, place] : places_) named.emplace("model." + name, place);
+  places_ = std::move(named);
 }
 
 Status HfWeights::add_shard(const std::string& directory, const std::string& name) {

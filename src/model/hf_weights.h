@@ -27,6 +27,9 @@ class HfWeights {
  public:
   static Result<HfWeights> open(const std::string& directory);
 
+  // Whether the files hold a model without its output (transformers' AutoModel), as trainers of
+  // embeddings save them: their names lack the "model." that they have here.
+  bool is_headless() const { return headless_; }
   bool has(std::string_view name) const { return places_.contains(std::string(name)); }
   // FORMAT: no such tensor.
   Result<HfTensor> raw(const std::string& name) const;
@@ -47,9 +50,11 @@ class HfWeights {
   };
   Status add_shard(const std::string& directory, const std::string& name);
   Status read_index(const std::string& directory, const MappedFile& index);
+  void name_headless();
 
   std::vector<Shard> shards_;
   std::unordered_map<std::string, Place> places_;
+  bool headless_ = false;
 };
 
 }  // namespace blend

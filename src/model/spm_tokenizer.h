@@ -40,6 +40,7 @@ struct SpmVocab {
   int32_t unk = -1;
   std::vector<int32_t> stop;  // besides eos
   bool add_bos = true;
+  bool closes_with_eos = false;  // a text that is embedded ends with EOS
   bool add_space_prefix = true;
   // Special tokens swallow the white space after them (Phi-3, whose GGUF files have no key for
   // it), except <unk>, <s> and <|endoftext|>.
@@ -56,6 +57,9 @@ class SpmTokenizer final : public Tokenizer {
   int32_t bos() const override { return vocab_.bos; }
   int32_t eos() const override { return vocab_.eos; }
   bool add_bos() const override { return vocab_.add_bos; }
+  std::span<const int32_t> closing() const override {
+    return {&vocab_.eos, vocab_.closes_with_eos && vocab_.eos >= 0 ? 1u : 0u};
+  }
   bool is_stop(int32_t token) const override;
   Result<std::vector<int32_t>> encode_marked(std::string_view text, uint32_t flags,
                                              const TextMarks& marks) const override;

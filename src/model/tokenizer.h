@@ -37,6 +37,8 @@ class Tokenizer {
   virtual int32_t bos() const = 0;  // -1: none
   virtual int32_t eos() const = 0;  // -1: none
   virtual bool add_bos() const = 0;
+  // The tokens that stand after a text which is embedded.
+  virtual std::span<const int32_t> closing() const = 0;
   // Whether it ends generation: EOS and the vocabulary's end-of-turn tokens.
   virtual bool is_stop(int32_t token) const = 0;
 

@@ -36,6 +36,7 @@ Result<std::unique_ptr<BpeTokenizer>> BpeTokenizer::create(BpeTokenizerSpec spec
   };
   BLEND_RETURN_IF_ERROR(check("BOS", spec.bos));
   BLEND_RETURN_IF_ERROR(check("EOS", spec.eos));
+  for (const int32_t id : spec.closing) BLEND_RETURN_IF_ERROR(check("closing", id));
   for (const int32_t id : spec.stop) BLEND_RETURN_IF_ERROR(check("end-of-turn", id));
   std::unique_ptr<BpeTokenizer> t(new BpeTokenizer(std::move(spec.tokens), std::move(spec.bpe)));
   t->kinds_.assign(n, Kind::piece);
@@ -45,6 +46,7 @@ Result<std::unique_ptr<BpeTokenizer>> BpeTokenizer::create(BpeTokenizerSpec spec
   t->bos_ = spec.bos;
   t->eos_ = spec.eos;
   t->add_bos_ = spec.add_bos && spec.bos >= 0;
+  t->closing_ = std::move(spec.closing);
   t->stop_ = std::move(spec.stop);
   BLEND_RETURN_IF_ERROR(t->take_added(std::move(spec.added)));
   std::sort(t->stop_.begin(), t->stop_.end());

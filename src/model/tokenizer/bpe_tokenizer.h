@@ -37,7 +37,8 @@ struct BpeTokenizerSpec {
   int32_t bos = -1;
   int32_t eos = -1;
   bool add_bos = false;
-  std::vector<int32_t> stop;  // besides eos
+  std::vector<int32_t> closing;  // after a text that is embedded
+  std::vector<int32_t> stop;     // besides eos
 };
 
 // Immutable; safe for concurrent use.
@@ -50,6 +51,7 @@ class BpeTokenizer final : public Tokenizer {
   int32_t bos() const override { return bos_; }
   int32_t eos() const override { return eos_; }
   bool add_bos() const override { return add_bos_; }
+  std::span<const int32_t> closing() const override { return closing_; }
   bool is_stop(int32_t token) const override;
   Result<std::vector<int32_t>> encode_marked(std::string_view text, uint32_t flags,
                                              const TextMarks& marks) const override;
@@ -82,6 +84,7 @@ class BpeTokenizer final : public Tokenizer {
   int32_t bos_ = -1;
   int32_t eos_ = -1;
   bool add_bos_ = false;
+  std::vector<int32_t> closing_;
   std::vector<int32_t> stop_;
 };
 

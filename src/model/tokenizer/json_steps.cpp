@@ -238,9 +238,13 @@ Status read_post_processor(const JsonView& root, BpeTokenizerSpec& spec) {
     if (type != "TemplateProcessing") return unsupported(step, "post-processor", type);
     BLEND_ASSIGN(const JsonView single, step.need("single"));
     BLEND_ASSIGN(const Json::Array* const pieces, single.array());
+    bool after_text = false;
     for (size_t i = 0; i < pieces->size(); ++i) {
       const JsonView piece = single.element(i);
-      if (piece.get("Sequence")) break;
+      if (piece.get("Sequence")) {
+        after_text = true;
+        continue;
+      }
       BLEND_ASSIGN(const JsonView token, piece.need("SpecialToken"));
       BLEND_ASSIGN(const JsonView name, token.need("id"));
       BLEND_ASSIGN(const std::string text, name.string());
@@ -248,10 +252,15 @@ Status read_post_processor(const JsonView& root, BpeTokenizerSpec& spec) {
       if (at == spec.tokens.end()) {
         return name.error(BLEND_E_FORMAT, "it is not a token of the vocabulary");
       }
+      const auto id = static_cast<int32_t>(at - spec.tokens.begin());
+      if (after_text) {
+        spec.closing.push_back(id);
+        continue;
+      }
       if (spec.add_bos) {
         return single.error(BLEND_E_UNSUPPORTED, "more than one token in front of a text");
       }
-      spec.bos = static_cast<int32_t>(at - spec.tokens.begin());
+      spec.bos = id;
       spec.add_bos = true;
     }
   }
