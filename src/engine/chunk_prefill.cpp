@@ -209,7 +209,7 @@ Status ChunkPrefill::compute_layer(Group& group, uint32_t layer, Tensor x, Tenso
       parts.push_back({lane.first_row, lane.n_rows(), lane.inside.out()});
     }
     BLEND_RETURN_IF_ERROR(
-        forward_->finish_parts(layer, *cache_, *ropes_, x, pos, parts, place_lane, watch));
+        forward_->finish_parts(layer, *cache_, layer, *ropes_, x, pos, parts, place_lane, watch));
   }
   for (Lane& lane : group.lanes) lane.inside.add();
   return Status::ok();

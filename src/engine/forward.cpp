@@ -340,9 +340,9 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
   return Status::ok();
 }
 
-Status Forward::finish_parts(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
-                             const uint32_t* pos, std::span<const Part> parts, const Place& place,
-                             const Watch& watch) {
+Status Forward::finish_parts(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
+                             const Ropes& ropes, Tensor x, const uint32_t* pos,
+                             std::span<const Part> parts, const Place& place, const Watch& watch) {
   Backend& b = model_.backend();
   const Tensor q = operand(*q_, static_cast<uint32_t>(x.rows), model_.config().q_dim());
   BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x, pos, q));
@@ -356,12 +356,12 @@ Status Forward::finish_parts(uint32_t layer, const KvCache& cache, const Ropes& 
       const uint32_t n_asked = part.n_rows - part.out.first;
       const size_t n_slots = size_t{own_pos[part.n_rows - 1]} + 1;
       std::fill(mass, mass + n_slots, 0.0f);
-      BLEND_RETURN_IF_ERROR(b.fusion().attention_mass(cache, layer, rule(layer),
+      BLEND_RETURN_IF_ERROR(b.fusion().attention_mass(cache, cache_layer, rule(layer),
                                                       own.slice(part.out.first, n_asked),
                                                       own_pos + part.out.first, mass));
       average(mass, n_slots, n_asked);
     }
-    BLEND_RETURN_IF_ERROR(attend(layer, cache, layer, tempered_, own, own_pos));
+    BLEND_RETURN_IF_ERROR(attend(layer, cache, cache_layer, tempered_, own, own_pos));
   }
   BLEND_RETURN_IF_ERROR(add_attention(layer, q, x));
   BLEND_RETURN_IF_ERROR(watch.check());
@@ -406,6 +406,13 @@ Status Forward::outside_mass(uint32_t layer, const KvCache& cache, const Ropes& 
         cache, layer, rule(layer), q, pos + first, {outside.data(), 1.0f, 1.0f}, q, mass + first));
   }
   return Status::ok();
+}
+
+Status Forward::hidden_states(Tensor x, float* out) {
+  Backend& b = model_.backend();
+  normed_of_ = {};
+  BLEND_RETURN_IF_ERROR(b.rms_norm(x, model_.output_norm(), model_.config().rms_eps, x));
+  return b.download(x, out);
 }
 
 Status Forward::project_logits(Tensor x) {

@@ -78,11 +78,11 @@ class Forward {
   // finish_layer() where parts use the same slots one after the other: `place` puts K and V of part
   // i into the cache, right before the part's rows attend. All other products are of all rows.
   // x.rows: at most the backend's block_rows(); pos: ascending in each part; the parts are all
-  // rows, in order.
+  // rows, in order. cache_layer: where the layer's K, V are in `cache`.
   using Place = std::function<Status(size_t part)>;
-  Status finish_parts(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
-                      const uint32_t* pos, std::span<const Part> parts, const Place& place,
-                      const Watch& watch);
+  Status finish_parts(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
+                      const Ropes& ropes, Tensor x, const uint32_t* pos,
+                      std::span<const Part> parts, const Place& place, const Watch& watch);
   // The attention probability that the rows of x put on every slot at this layer, mean over rows
   // and heads; x is only read, before finish_layer(). mass: host [pos[x.rows - 1] + 1].
   Status attention_mass(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
@@ -95,6 +95,8 @@ class Forward {
   // block_rows(). x: [rows, d_model], in place; kv: [rows, 2 * kv_dim], scratch. An error of one
   // row is recorded in that row and leaves the others alone.
   Status step_layer(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv);
+  // The final norm of rows after the last layer, in place; out: host [x.rows, d_model].
+  Status hidden_states(Tensor x, float* out);
   // x: [1, d_model] after the last layer; logits: host [n_vocab]. NUMERIC if one is not finite.
   Status logits(Tensor x, float* logits) {
     BLEND_RETURN_IF_ERROR(project_logits(x));

@@ -451,7 +451,10 @@ ReferencePrefill ReferenceModel::prefill(const std::vector<int32_t>& tokens) con
     out.kv.k.push_back(std::move(k));
     out.kv.v.push_back(std::move(v));
   }
-  for (const auto& row : x) out.logits.push_back(logits(row));
+  for (const auto& row : x) {
+    out.logits.push_back(logits(row));
+    out.hidden.push_back(norm(row, output_norm_));
+  }
   return out;
 }
 

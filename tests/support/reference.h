@@ -19,6 +19,7 @@ struct ReferenceKv {
 
 struct ReferencePrefill {
   std::vector<std::vector<double>> logits;  // [n_rows][n_vocab]
+  std::vector<std::vector<double>> hidden;  // [n_rows][d_model], after the final norm
   ReferenceKv kv;
 };
 
