@@ -64,6 +64,7 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/control.c
   ${BLEND_CAPI_DIR}/damage.c
   ${BLEND_CAPI_DIR}/log.c
+  ${BLEND_CAPI_DIR}/embed.c
   ${BLEND_CAPI_DIR}/fidelity.c
   ${BLEND_CAPI_DIR}/generate.c
   ${BLEND_CAPI_DIR}/exact.c

@@ -95,6 +95,7 @@
 #include "blend/log.h"        /* records for the host's log */
 #include "blend/context.h"    /* compute threads and devices */
 #include "blend/model.h"      /* weights and tokenizer */
+#include "blend/embed.h"      /* vectors of texts, to find documents by */
 #include "blend/store.h"      /* the directory of chunks */
 #include "blend/precompute.h" /* chunks and whole corpora into a store */
 #include "blend/fuse.h"       /* stored chunks into one KV cache */

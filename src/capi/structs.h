@@ -34,6 +34,7 @@ BLEND_FIRST_RELEASE(blend_text_options, 80);
 BLEND_FIRST_RELEASE(blend_ctx_options, 56);
 BLEND_FIRST_RELEASE(blend_model_options, 40);
 BLEND_FIRST_RELEASE(blend_model_info, 152);
+BLEND_FIRST_RELEASE(blend_embed_options, 48);
 BLEND_FIRST_RELEASE(blend_model_description, 112);
 BLEND_FIRST_RELEASE(blend_kv_view, 48);
 BLEND_FIRST_RELEASE(blend_store_options, 96);

@@ -46,6 +46,27 @@ static_assert(std::is_nothrow_move_constructible_v<blendpp::Fusion>);
 static_assert(std::is_nothrow_move_constructible_v<blendpp::Layerwise>);
 static_assert(std::is_nothrow_move_assignable_v<blendpp::Store>);
 
+TEST_F(BlendppTest, EmbedsTexts) {
+  const std::vector<std::string> texts = {"one two three four", "five six"};
+  blendpp::EmbedOptions options;
+  options.n_dimensions = 7;
+  const blendpp::Embeddings a = model.embed(texts, options);
+  ASSERT_EQ(a.width, 7u);
+  ASSERT_EQ(a.values.size(), 14u);
+  std::vector<blendpp::Tokens> tokens;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    tokens.push_back(model.tokenize(texts[i], BLEND_TOKENIZE_BOS));
+    EXPECT_EQ(a.n_tokens[i], tokens[i].size());
+  }
+  EXPECT_EQ(model.embed_tokens(tokens, options).values, a.values);
+  EXPECT_EQ(a.of(1)[6], a.values[13]);
+  options.on_progress = [](uint64_t, uint64_t) -> bool { throw Surprise("in progress"); };
+  EXPECT_THROW(model.embed(texts, options), Surprise);
+  options.on_progress = {};
+  options.n_dimensions = model.info().d_model + 1;
+  EXPECT_THROW(model.embed(texts, options), blendpp::Error);
+}
+
 TEST_F(BlendppTest, FusesDocumentsAndAQuestion) {
   const std::vector<std::string> documents = {"one two three four", " five six\n"};
   blendpp::TextOptions texts;

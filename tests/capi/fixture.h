@@ -185,6 +185,9 @@ void close_world(world* w);
   X(exact_after_a_moment)                \
   X(exact_is_said_until_an_edit)         \
   X(exact_changes_nothing_where_it_fails) \
+  X(embed_texts_as_tokens)               \
+  X(embed_poolings)                      \
+  X(embed_refuses)                       \
   X(sampling_stop_texts)                 \
   X(sampling_rules)                      \
   X(sampling_logprobs)                   \

@@ -73,7 +73,8 @@ static void check_init(const char* name, init_fn init, size_t size, size_t first
   X(blend_advise_options) \
   X(blend_calibrate_options) \
   X(blend_verify_options) \
-  X(blend_text_options)
+  X(blend_text_options) \
+  X(blend_embed_options)
 /* clang-format on */
 #define THUNK(type) \
   static int32_t init_##type(void* p, size_t n) { return type##_init((type*)p, n); }

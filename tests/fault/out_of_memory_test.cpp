@@ -214,6 +214,21 @@ TEST_P(OutOfMemory, Edit) {
   EXPECT_LE(max_difference(logits(f), want), 2e-4) << "a failed allocation left rows half moved";
 }
 
+TEST_P(OutOfMemory, Embed) {
+  const Ctx ctx = make_ctx(2);
+  const Model model = open_model(ctx, path_);
+  const blend_text texts[] = {{"the cat sat", 11}, {"a dog", 5}};
+  std::vector<float> want(size_t{2} * RandomModelSpec().d_model), got(want.size());
+  blend_error* error = nullptr;
+  ASSERT_EQ(
+      blend_model_embed(model.get(), texts, 2, nullptr, want.data(), want.size(), nullptr, &error),
+      BLEND_OK);
+  sweep([&](blend_error** err) {
+    return blend_model_embed(model.get(), texts, 2, nullptr, got.data(), got.size(), nullptr, err);
+  });
+  EXPECT_EQ(got, want) << "a failed allocation changed a vector";
+}
+
 TEST_P(OutOfMemory, PutKvAndLayerwise) {
   const Ctx ctx = make_ctx(2);
   const Model model = open_model(ctx, path_);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "blend/cpp/store.hpp"
+#include "blend/embed.h"
 #include "blend/experimental.h"
 #include "blend/model.h"
 #include "blend/precompute.h"
@@ -37,6 +38,18 @@ using KvView = detail::Sized<blend_kv_view>;
 
 struct ModelOptions : detail::Initialised<blend_model_options, blend_model_options_init> {
   ProgressFn on_progress;
+};
+
+struct EmbedOptions : detail::Initialised<blend_embed_options, blend_embed_options_init> {
+  ProgressFn on_progress;
+};
+
+// Vectors of texts.
+struct Embeddings {
+  std::vector<float> values;       // [texts, width]
+  std::vector<uint32_t> n_tokens;  // [texts]
+  size_t width = 0;
+  Span<const float> of(size_t text) const { return {values.data() + text * width, width}; }
 };
 
 using TextOptions = detail::Initialised<blend_text_options, blend_text_options_init>;
@@ -119,6 +132,33 @@ class Model {
     outcome.check(code);
     text.resize(n);
     return text;
+  }
+  // Vectors of texts (blend_model_embed).
+  Embeddings embed(const std::vector<std::string>& texts,
+                   const EmbedOptions& options = EmbedOptions()) const {
+    std::vector<blend_text> list;
+    for (const std::string& text : texts) list.push_back({text.data(), text.size()});
+    return embedded(texts.size(), options, [&](Embeddings& out, const EmbedOptions& o, auto** err) {
+      return blend_model_embed(get(), list.data(), list.size(), &o, out.values.data(),
+                               out.values.size(), out.n_tokens.data(), err);
+    });
+  }
+  // The same of texts that are tokens already (blend_model_embed_tokens).
+  Embeddings embed_tokens(const std::vector<Tokens>& texts,
+                          const EmbedOptions& options = EmbedOptions()) const {
+    Tokens all;
+    std::vector<size_t> lengths;
+    for (const Tokens& text : texts) {
+      all.insert(all.end(), text.begin(), text.end());
+      lengths.push_back(text.size());
+    }
+    return embedded(texts.size(), options, [&](Embeddings& out, const EmbedOptions& o, auto** err) {
+      for (size_t i = 0; i < texts.size(); ++i) {
+        out.n_tokens[i] = static_cast<uint32_t>(lengths[i]);
+      }
+      return blend_model_embed_tokens(get(), all.data(), lengths.data(), lengths.size(), &o,
+                                      out.values.data(), out.values.size(), err);
+    });
   }
   // Stores the chunks of a corpus so that they serve each other as context
   // (blend_precompute_corpus). False: all of it was there.
@@ -211,6 +251,19 @@ class Model {
   const std::shared_ptr<const LogFn>& log() const noexcept { return handle_.get_deleter().log; }
 
  private:
+  template <typename Call>
+  Embeddings embedded(size_t n, const EmbedOptions& options, const Call& call) const {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    const EmbedOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    Embeddings out;
+    out.width = copy.n_dimensions == 0 ? info().d_model : copy.n_dimensions;
+    // More dimensions than there are: the library says so, before it writes any.
+    out.values.resize(n * std::min<size_t>(out.width, info().d_model));
+    out.n_tokens.resize(n);
+    outcome.check(call(out, copy, outcome.out()));
+    return out;
+  }
   detail::Handle<blend_model, blend_model_close> handle_;
 };
 
