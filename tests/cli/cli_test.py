@@ -235,6 +235,36 @@ class CliTest(unittest.TestCase):
 
     # ---- Truncation
 
+    def test_embed_writes_a_line_for_each_text(self):
+        place = ["embed", "--model", self.model]
+        lines = self.dir / "texts.txt"
+        texts = ["the cat sat", "a dog"] * 40
+        lines.write_text("\n".join(texts))
+        made = [json.loads(line) for line in self.blend(*place, "--lines", lines).stdout.splitlines()]
+        self.assertEqual([line["index"] for line in made], list(range(80)))
+        self.assertEqual(made[0]["embedding"], made[2]["embedding"])
+        self.assertNotEqual(made[0]["embedding"], made[1]["embedding"])
+        self.assertAlmostEqual(sum(value * value for value in made[0]["embedding"]), 1, places=5)
+        given = self.blend(*place, "--text", "the cat sat", "--text", "a dog", "--json").stdout.splitlines()
+        self.assertEqual([json.loads(line) for line in given], made[:2])
+        few = json.loads(self.blend(*place, "--text", "a dog", "--dimensions", 3, "--pooling", "last",
+                                    "--unnormalized").stdout)
+        self.assertEqual(len(few["embedding"]), 3)
+        piped = subprocess.run([ARGS.blend, *map(str, place), "--lines", "-"], input="a dog\n",
+                               capture_output=True, text=True, check=True)
+        self.assertEqual(json.loads(piped.stdout)["embedding"], made[1]["embedding"])
+
+    def test_embed_refuses_what_cannot_be(self):
+        place = ["embed", "--model", self.model]
+        self.assertIn("--text", self.blend(*place, code=2).stderr)
+        self.blend(*place, "--lines", self.dir / "none.txt", code=3)
+        self.blend(*place, "--text", "x", "--pooling", "most", code=2)
+        self.assertIn("n_dimensions", self.blend(*place, "--text", "x", "--dimensions", 100000, code=2).stderr)
+        long = self.dir / "long.txt"
+        long.write_text("the cat sat " * 2000)
+        self.assertIn("text 0", self.blend(*place, "--lines", long, code=2).stderr)
+        self.assertEqual(json.loads(self.blend(*place, "--lines", long, "--truncate").stdout)["n_tokens"], 512)
+
     def test_perplexity_compares_rotated_rows_with_computed_ones(self):
         got = self.json("perplexity", "--model", self.model, "--docs", self.docs,
                         "--window", "16", "--drop", "0.25")

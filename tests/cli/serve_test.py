@@ -8,6 +8,7 @@ Against another model, and for longer, with a table of times:
 """
 
 import argparse
+import base64
 import gzip
 import http.client
 import json
@@ -15,6 +16,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -321,6 +323,51 @@ class ServeTest(ServeCase):
         self.assertEqual(len(content[0]["top_logprobs"]), 3)
         # The likeliest is what greedy takes; forbidden, another is.
         self.assertEqual(content[0]["token"], content[0]["top_logprobs"][0]["token"])
+
+    def test_embeddings(self):
+        server = self.serve()
+        path = "/v1/embeddings"
+        texts = ["the cat sat", "a dog ran home"]
+        status, got, headers = server.post({"model": "small", "input": texts}, path)
+        self.assertEqual((status, got["object"], got["model"]), (200, "list", "small"))
+        self.assertEqual(headers["Cache-Control"], "no-store")
+        self.assertEqual([(one["object"], one["index"]) for one in got["data"]], [("embedding", 0), ("embedding", 1)])
+        first, second = (one["embedding"] for one in got["data"])
+        self.assertAlmostEqual(sum(value * value for value in first), 1, places=5)
+        usage = got["usage"]
+        self.assertGreater(usage["prompt_tokens"], 4)
+        self.assertEqual(usage["total_tokens"], usage["prompt_tokens"])
+        self.assertGreaterEqual(server.metric("blend_embedded_tokens_total"), usage["prompt_tokens"])
+        # One text; as base64; its first dimensions.
+        _, got, _ = server.post({"input": texts[1]}, path)
+        self.assertEqual(got["data"][0]["embedding"], second)
+        for n in (1, 5, len(second)):
+            _, numbers, _ = server.post({"input": texts[1], "dimensions": n}, path)
+            _, packed, _ = server.post({"input": texts[1], "dimensions": n, "encoding_format": "base64"}, path)
+            data = base64.b64decode(packed["data"][0]["embedding"], validate=True)
+            self.assertEqual(len(data), 4 * n)
+            self.assertEqual(struct.pack(f"<{n}f", *numbers["data"][0]["embedding"]), data)
+        # Tokens are taken as they are.
+        _, got, _ = server.post({"input": [5, 6, 7]}, path)
+        _, both, _ = server.post({"input": [[5, 6, 7], [8]]}, path)
+        self.assertEqual(got["usage"]["prompt_tokens"], 3)
+        self.assertEqual(both["data"][0]["embedding"], got["data"][0]["embedding"])
+
+    def test_what_is_wrong_with_texts_to_embed_is_said(self):
+        server = self.serve()
+        for body, status, word in (
+                ({}, 400, "input"), ({"input": []}, 400, "input"), ({"input": 7}, 400, "input"),
+                ({"input": ["x", 7]}, 400, "input"), ({"input": ["x", [7]]}, 400, "apart"),
+                ({"input": ["x"] * 2049}, 400, "2048"), ({"input": [5, 1 << 40]}, 400, "vocabulary"),
+                ({"input": [5, 5000]}, 400, "vocabulary"), ({"input": "x", "dimensions": 0}, 400, "dimensions"),
+                ({"input": "x", "dimensions": 5000}, 400, "dimensions"),
+                ({"input": "x", "encoding_format": "hex"}, 400, "encoding_format"),
+                ({"input": "x", "model": "other"}, 404, "other"), ({"input": "the cat " * 3000}, 400, "text 0")):
+            got, answer, _ = server.post(body, "/v1/embeddings")
+            self.assertEqual(got, status, answer)
+            self.assertIn(word, answer["error"]["message"])
+        status, _, headers = server.call("GET", "/v1/embeddings")
+        self.assertEqual((status, headers["Allow"]), (405, "POST, OPTIONS"))
 
     def test_models_and_health(self):
         server = self.serve()

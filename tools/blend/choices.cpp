@@ -89,6 +89,14 @@ const Choices& read_choices() {
   return kModes;
 }
 
+const Choices& pooling_choices() {
+  static const Choices kPoolings = {{"model", BLEND_POOLING_MODEL},
+                                    {"mean", BLEND_POOLING_MEAN},
+                                    {"last", BLEND_POOLING_LAST},
+                                    {"first", BLEND_POOLING_FIRST}};
+  return kPoolings;
+}
+
 std::vector<std::string> names_of(const Choices& choices) {
   std::vector<std::string> names;
   for (const auto& choice : choices) names.push_back(choice.first);

@@ -19,6 +19,7 @@ std::string codec_names();                 // "none, zstd (lossless), int8, ... 
 const Choices& weights_choices();          // auto, packed, mapped, int8
 const Choices& kv_choices();               // auto, f32, f16, bf16
 const Choices& read_choices();             // BLEND_READ_*
+const Choices& pooling_choices();          // BLEND_POOLING_*
 
 std::vector<std::string> names_of(const Choices& choices);
 // Throws CommandError (usage) for a name that is not among them.

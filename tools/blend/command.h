@@ -97,6 +97,7 @@ blendpp::Model open_model(const blendpp::Context& ctx, const ModelChoice& model)
 void register_precompute(CLI::App& app);
 void register_ask(CLI::App& app);
 void register_serve(CLI::App& app);
+void register_embed(CLI::App& app);
 void register_eval(CLI::App& app);
 void register_advise(CLI::App& app);
 void register_perplexity(CLI::App& app);

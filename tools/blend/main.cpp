@@ -26,6 +26,7 @@ void register_all(CLI::App& app) {
   register_precompute(app);
   register_ask(app);
   register_serve(app);
+  register_embed(app);
   register_eval(app);
   register_advise(app);
   register_perplexity(app);

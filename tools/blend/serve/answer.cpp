@@ -44,6 +44,12 @@ std::string dump(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+void require_model(const Engine& engine, const std::string& name) {
+  if (name.empty() || name == engine.name) return;
+  throw HttpError(404, "there is no model '" + name + "'; there is '" + engine.name + "'",
+                  "model_not_found");
+}
+
 Answer::Answer(const Engine& engine, Request request, const std::string& tenant,
                const std::function<bool()>& alive)
     : engine_(engine),
@@ -51,11 +57,7 @@ Answer::Answer(const Engine& engine, Request request, const std::string& tenant,
       tenant_(tenant),
       id_(new_id(request_.chat ? "chatcmpl" : "cmpl")),
       created_(std::time(nullptr)) {
-  if (!request_.model.empty() && request_.model != engine_.name) {
-    throw HttpError(404,
-                    "there is no model '" + request_.model + "'; there is '" + engine_.name + "'",
-                    "model_not_found");
-  }
+  require_model(engine_, request_.model);
   // Checked before the status is sent, as generate would fail only after it.
   for (const blend_token_bias& bias : request_.bias) {
     if (static_cast<uint32_t>(bias.token) >= engine_.model->info().n_vocab) {

@@ -26,6 +26,9 @@ struct Engine {
   std::optional<bool> trusted;    // whether the profile trusts a ratio; none: there is no profile
 };
 
+// Throws HttpError (404) where a request names another model. "": it names none.
+void require_model(const Engine& engine, const std::string& name);
+
 // Cost of a request's prompts, all together.
 struct Account {
   uint64_t rows = 0;        // of the prompts

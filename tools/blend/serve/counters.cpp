@@ -19,6 +19,11 @@ void Counters::answer(const Account& account, size_t n_generated) {
   ttft_s_ += static_cast<double>(account.ttft_ns) / 1e9;
 }
 
+void Counters::embed(uint64_t n_tokens) {
+  const std::lock_guard lock(mutex_);
+  embedded_ += n_tokens;
+}
+
 void Counters::hang_up() {
   const std::lock_guard lock(mutex_);
   ++hang_ups_;
@@ -50,6 +55,8 @@ std::string Counters::text(size_t connections, size_t running, size_t waiting) c
   figure("blend_recomputed_tokens_total", "counter", "Reused tokens that the policy recomputed.",
          count(recomputed_));
   figure("blend_generated_tokens_total", "counter", "Tokens of all answers.", count(generated_));
+  figure("blend_embedded_tokens_total", "counter", "Tokens of all texts that were embedded.",
+         count(embedded_));
   out << "# HELP blend_ttft_seconds From the begin of computing to the first token.\n"
          "# TYPE blend_ttft_seconds summary\nblend_ttft_seconds_sum "
       << ttft_s_ << "\nblend_ttft_seconds_count " << answers_ << '\n';

@@ -16,6 +16,7 @@ class Counters {
  public:
   void request(const std::string& path, int status);
   void answer(const Account& account, size_t n_generated);
+  void embed(uint64_t n_tokens);
   // A client that went away before its answer was complete.
   void hang_up();
   std::string text(size_t connections, size_t running, size_t waiting) const;
@@ -28,6 +29,7 @@ class Counters {
   uint64_t reused_ = 0;
   uint64_t recomputed_ = 0;
   uint64_t generated_ = 0;
+  uint64_t embedded_ = 0;
   uint64_t answers_ = 0;
   double ttft_s_ = 0;
 };

@@ -17,6 +17,7 @@ constexpr size_t kMostLogprobs = 20;
 constexpr size_t kMostDocuments = 4096;
 constexpr size_t kMostAnswers = 16;
 constexpr size_t kMostPrompts = 128;
+constexpr size_t kMostInputs = 2048;
 
 [[noreturn]] void wrong(const std::string& name, const std::string& what) {
   throw HttpError(400, "'" + name + "' " + what, {}, name);
@@ -117,6 +118,41 @@ bool is_token_list(const Json& value) {
                      [](const Json& v) { return v.is_number_integer(); });
 }
 
+std::vector<int32_t> tokens_of(const Json& list, const char* name) {
+  std::vector<int32_t> tokens;
+  for (const Json& token : list) {
+    const bool fits = token.is_number_unsigned() && token.get<uint64_t>() <= INT32_MAX;
+    if (!fits) wrong(name, "has a token outside the vocabulary");
+    tokens.push_back(token.get<int32_t>());
+  }
+  return tokens;
+}
+
+// A text, tokens, or a list of either.
+void read_inputs(Json& body, EmbeddingRequest& out) {
+  static constexpr const char* kForms =
+      "must be a string, a list of strings, a list of tokens, or a list of such";
+  Json* const input = given(body, "input");
+  if (input == nullptr) wrong("input", kForms);
+  const auto add = [&](Json& one) {
+    if (one.is_string()) {
+      out.texts.push_back(take_text(one));
+    } else if (is_token_list(one)) {
+      out.tokens.push_back(tokens_of(one, "input"));
+    } else {
+      wrong("input", kForms);
+    }
+  };
+  if (!input->is_array() || is_token_list(*input)) return add(*input);
+  if (input->empty() || input->size() > kMostInputs) {
+    wrong("input", "must be of 1 to " + std::to_string(kMostInputs) + " texts");
+  }
+  for (Json& one : *input) add(one);
+  if (!out.texts.empty() && !out.tokens.empty()) {
+    wrong("input", "has both strings and tokens: send them apart");
+  }
+}
+
 // A text, tokens, or a list of such.
 void read_prompts(Json& body, Request& out) {
   static constexpr const char* kForms = "must be a string, a list of tokens, or a list of such";
@@ -129,11 +165,7 @@ void read_prompts(Json& body, Request& out) {
       return;
     }
     if (!is_token_list(one)) wrong("prompt", kForms);
-    for (const Json& token : one) {
-      const bool fits = token.is_number_unsigned() && token.get<uint64_t>() <= INT32_MAX;
-      if (!fits) wrong("prompt", "has a token outside the vocabulary");
-      to.tokens.push_back(token.get<int32_t>());
-    }
+    to.tokens = tokens_of(one, "prompt");
   };
   if (!prompt->is_array() || is_token_list(*prompt)) return add(*prompt);
   if (prompt->empty() || prompt->size() > kMostPrompts) {
@@ -339,6 +371,23 @@ HttpError http_error(const blendpp::Error& error) {
     default:
       return {500, std::string(error.what()) + " (" + error.name() + ")"};
   }
+}
+
+EmbeddingRequest read_embedding_request(Json json) {
+  EmbeddingRequest out;
+  if (const Json* const model = given(json, "model")) {
+    if (!model->is_string()) wrong("model", "must be a string");
+    out.model = model->get<std::string>();
+  }
+  read_inputs(json, out);
+  out.n_dimensions = static_cast<uint32_t>(integer(json, "dimensions", 0, 1, INT32_MAX));
+  if (const Json* const encoding = given(json, "encoding_format")) {
+    if (*encoding != "float" && *encoding != "base64") {
+      wrong("encoding_format", "must be \"float\" or \"base64\"");
+    }
+    out.base64 = *encoding == "base64";
+  }
+  return out;
 }
 
 Request read_request(Json json, bool chat, uint32_t most_tokens) {

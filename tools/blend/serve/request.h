@@ -61,6 +61,19 @@ struct Request {
   blendpp::GenerateOptions generate;  // without stop texts and bias: they point at the above
 };
 
+struct EmbeddingRequest {
+  std::string model;  // "": whichever there is
+  // One of both, in the order of the answer.
+  std::vector<std::string> texts;
+  std::vector<std::vector<int32_t>> tokens;
+  uint32_t n_dimensions = 0;  // 0: all
+  bool base64 = false;
+
+  size_t size() const { return texts.size() + tokens.size(); }
+};
+// Takes its texts out of `body`. Throws HttpError (400).
+EmbeddingRequest read_embedding_request(Json body);
+
 // Takes its texts out of `body`. Throws HttpError (400). `most_tokens`: of an answer.
 Request read_request(Json body, bool chat, uint32_t most_tokens);
 

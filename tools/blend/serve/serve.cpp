@@ -450,8 +450,9 @@ void register_serve(CLI::App& app) {
       ->needs(log);
   add_common_options(*command, options->common);
   command->footer(
-      "POST /v1/chat/completions and /v1/completions (with \"stream\": true as events), GET\n"
-      "/v1/models, /health and /metrics. Retrieved passages are \"documents\": texts, or ids of\n"
+      "POST /v1/chat/completions and /v1/completions (with \"stream\": true as events), POST\n"
+      "/v1/embeddings, GET /v1/models, /health and /metrics. Retrieved passages are \"documents\": "
+      "texts, or ids of\n"
       "stored chunks. On SIGTERM it takes no more requests, and answers the running ones.\n\n"
       "Example:\n"
       "  blend serve --model model.gguf --store ./store --port 8080");

@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "../fidelity_report.h"
+#include "embeddings.h"
 
 namespace blend_cli::serve {
 namespace {
 
 constexpr const char* kChat = "/v1/chat/completions";
 constexpr const char* kCompletions = "/v1/completions";
+constexpr const char* kEmbeddings = "/v1/embeddings";
 constexpr const char* kModels = "/v1/models";
 constexpr const char* kHealth = "/health";
 constexpr const char* kMetrics = "/metrics";
@@ -24,6 +26,7 @@ struct Route {
 Route route_of(const std::string& path) {
   if (path == kChat) return {kChat, kPost};
   if (path == kCompletions) return {kCompletions, kPost};
+  if (path == kEmbeddings) return {kEmbeddings, kPost};
   if (path == kModels || path.starts_with("/v1/models/")) return {kModels, kGet};
   if (path == kHealth) return {kHealth, kGet};
   if (path == kMetrics) return {kMetrics, kGet};
@@ -134,10 +137,10 @@ HttpResponse Server::fail(const HttpHead* head, const char* route, const HttpErr
   return out;
 }
 
-HttpResponse Server::reply(const HttpHead& head, const char* route, const Json& value) {
+HttpResponse Server::reply(const HttpHead& head, const char* route, std::string body) {
   HttpResponse out;
   out.fields = access_.cors(head);
-  out.body = dump(value);
+  out.body = std::move(body);
   counters_.request(route, 200);
   return out;
 }
@@ -177,10 +180,11 @@ std::optional<HttpResponse> Server::on_head(const HttpHead& head) {
       return fail(&head, route.name, {501, "there is no such method"});
     }
     if (route.methods == nullptr) {
-      return fail(&head, kOther,
-                  {404,
-                   "there are POST /v1/chat/completions, POST /v1/completions, GET /v1/models, GET "
-                   "/health and GET /metrics"});
+      return fail(
+          &head, kOther,
+          {404,
+           "there are POST /v1/chat/completions, POST /v1/completions, POST /v1/embeddings, GET "
+           "/v1/models, GET /health and GET /metrics"});
     }
     const bool reads = head.method == "GET" || head.method == "HEAD";
     if (route.methods == kGet && reads) {
@@ -293,7 +297,19 @@ Workers::Last Server::complete(const std::shared_ptr<HttpExchange>& exchange,
     const uint32_t most = client.max_tokens == 0 ? options_.max_tokens
                                                  : std::min(client.max_tokens, options_.max_tokens);
     MemoryBudget::Share share(budget_);
-    Request asked = read_request(read_json(exchange->take_body(), share), route == kChat, most);
+    Json body = read_json(exchange->take_body(), share);
+    const auto respond = [exchange](HttpResponse response) -> Workers::Last {
+      response.fields.emplace_back("Cache-Control", "no-store");
+      return [exchange, response = std::move(response)]() mutable {
+        exchange->respond(std::move(response));
+      };
+    };
+    if (route == kEmbeddings) {
+      EmbeddingAnswer made = embed(engine_, read_embedding_request(std::move(body)), share, alive);
+      counters_.embed(made.n_tokens);
+      return respond(reply(head, route, std::move(made.body)));
+    }
+    Request asked = read_request(std::move(body), route == kChat, most);
     charge_logprobs(asked, share);
     const bool streams = asked.stream;
     Answer answer(engine_, std::move(asked), client.tenant, alive);
@@ -301,11 +317,7 @@ Workers::Last Server::complete(const std::shared_ptr<HttpExchange>& exchange,
     if (!answer.run(nullptr, alive)) throw HttpError(kGone, "the client has gone");
     counters_.answer(answer.account(), answer.n_generated());
     note_cost(visit, answer);
-    HttpResponse response = reply(head, route, answer.whole());
-    response.fields.emplace_back("Cache-Control", "no-store");
-    return [exchange, response = std::move(response)]() mutable {
-      exchange->respond(std::move(response));
-    };
+    return respond(reply(head, route, answer.whole()));
   } catch (const HttpError& error) {
     return failed(error);
   } catch (const blendpp::Error& error) {

@@ -53,7 +53,10 @@ class Server {
   Workers::Last stream(const std::shared_ptr<HttpExchange>& exchange, Answer& answer);
   // Each counts the request.
   HttpResponse fail(const HttpHead* head, const char* route, const HttpError& error);
-  HttpResponse reply(const HttpHead& head, const char* route, const Json& value);
+  HttpResponse reply(const HttpHead& head, const char* route, const Json& value) {
+    return reply(head, route, dump(value));
+  }
+  HttpResponse reply(const HttpHead& head, const char* route, std::string body);
   Json model_json() const;
 
   const ServerOptions options_;
