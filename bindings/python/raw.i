@@ -28,6 +28,7 @@
 %threadallow blend_shim::Model::create_from_description;
 %threadallow blend_shim::Model::tokenize;
 %threadallow blend_shim::Model::detokenize;
+%threadallow blend_shim::Model::embed;
 %threadallow blend_shim::Model::chat;
 %threadallow blend_shim::Model::chat_text;
 %threadallow blend_shim::Model::precompute;

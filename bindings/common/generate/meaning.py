@@ -33,6 +33,7 @@ ENUMS = [
     Enum("ON_UNTRUSTED", "OnUntrusted", "says what becomes of a fuse that its profile does not vouch for"),
     Enum("DTYPE", "Dtype", "is the type of the elements of K and V"),
     Enum("WEIGHTS", "Weights", "says how the weights of a model are kept in memory"),
+    Enum("POOLING", "Pooling", "says how the hidden states of a text become one vector"),
     Enum("CODEC", "Codec", "is how the bytes of K and V are kept"),
     Enum("READ", "ReadMode", "is how layers are read from the disk"),
     Enum("LOG", "LogLevel", "says how important a record of the log is"),

@@ -3,6 +3,13 @@
 namespace blend_shim {
 
 ModelOptions::ModelOptions() noexcept { show(*this, blendpp::ModelOptions()); }
+EmbedOptions::EmbedOptions() noexcept { show(*this, blendpp::EmbedOptions()); }
+void EmbedInputs::add_text(const std::string& text) noexcept {
+  keep([&] { texts_.push_back(text); });
+}
+void EmbedInputs::add_tokens(const int32_t* tokens, size_t n_tokens) noexcept {
+  keep([&] { tokens_.emplace_back(tokens, tokens + n_tokens); });
+}
 ModelDescription::ModelDescription() noexcept { show(*this, blendpp::ModelDescription()); }
 void ModelDescription::add_rope_freq_factor(float factor) noexcept {
   keep([&] { factors_.push_back(factor); });
@@ -195,6 +202,24 @@ std::string Model::detokenize(const int32_t* tokens, size_t n_tokens, uint32_t f
                               Outcome& out) const noexcept {
   return guarded(out, [&] {
     return slot_->get()->detokenize(blendpp::Tokens(tokens, tokens + n_tokens), flags);
+  });
+}
+
+View Model::embed(const EmbedInputs& inputs, const EmbedOptions& options,
+                  Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    require_complete(inputs);
+    require_complete(options);
+    if (!inputs.texts_.empty() && !inputs.tokens_.empty()) {
+      invalid("texts and tokens cannot be embedded by one call: make two");
+    }
+    blendpp::EmbedOptions c;
+    give(c, options);
+    c.on_progress = progress_of(options);
+    c.cancel = raw(options.cancel_);
+    const auto model = slot_->get();
+    return owned(inputs.tokens_.empty() ? model->embed(inputs.texts_, c).values
+                                        : model->embed_tokens(inputs.tokens_, c).values);
   });
 }
 

@@ -63,6 +63,25 @@ class CorpusOptions : public Call {
 #endif
 };
 
+class EmbedOptions : public Call {
+ public:
+  EmbedOptions() noexcept;
+  BLEND_EMBED_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
+};
+
+// What Model::embed makes vectors of: texts, or tokens, not both. Not thread-safe while it is
+// built.
+class EmbedInputs : public Builder {
+ public:
+  void add_text(const std::string& text) noexcept;
+  void add_tokens(const int32_t* tokens, size_t n_tokens) noexcept;  // copied
+  size_t size() const noexcept { return texts_.size() + tokens_.size(); }
+#ifndef SWIG
+  std::vector<std::string> texts_;
+  std::vector<std::vector<int32_t>> tokens_;
+#endif
+};
+
 // The texts of a corpus, for Model::precompute_corpus. Not thread-safe while it is built.
 class Corpus : public Builder {
  public:
@@ -154,6 +173,8 @@ class Model {
   View tokenize(const std::string& text, uint32_t flags, Outcome& out) const noexcept;
   std::string detokenize(const int32_t* tokens, size_t n_tokens, uint32_t flags,
                          Outcome& out) const noexcept;
+  // [inputs, dimensions] floats; see blend_model_embed.
+  View embed(const EmbedInputs& inputs, const EmbedOptions& options, Outcome& out) const noexcept;
   // A conversation by the model's chat template, and its text.
   Prompt chat(const Chat& chat, const ChatOptions& options, const Cancel& cancel,
               Outcome& out) const noexcept;

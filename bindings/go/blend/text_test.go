@@ -49,6 +49,40 @@ func TestTexts(t *testing.T) {
 	}
 }
 
+func TestVectorsOfTexts(t *testing.T) {
+	made := must(model.Embed(bg, documents, nil))(t)
+	if len(made) != len(documents) || len(made[0]) != must(model.Info())(t).DModel {
+		t.Fatalf("%d vectors", len(made))
+	}
+	var length float64
+	for _, value := range made[1] {
+		length += float64(value) * float64(value)
+	}
+	if length < 1-1e-5 || length > 1+1e-5 {
+		t.Fatalf("a length of %g", length)
+	}
+	few := &blend.EmbedOptions{Pooling: blend.PoolingLast, Dimensions: 5, Unnormalized: true}
+	var tokens [][]int32
+	for _, document := range documents {
+		tokens = append(tokens, must(model.Tokenize(document, blend.TokenizeBOS))(t))
+	}
+	texts := must(model.Embed(bg, documents, few))(t)
+	if len(texts[0]) != 5 || !reflect.DeepEqual(texts, must(model.EmbedTokens(bg, tokens, few))(t)) {
+		t.Fatal("tokens have other vectors than their texts")
+	}
+	if none := must(model.Embed(bg, nil, nil))(t); len(none) != 0 {
+		t.Fatal("vectors of nothing")
+	}
+	if _, err := model.EmbedTokens(bg, [][]int32{{}}, nil); !errors.Is(err, blend.ErrInvalidArgument) {
+		t.Fatal(err)
+	}
+	done, cancel := context.WithCancel(bg)
+	cancel()
+	if _, err := model.Embed(done, documents, nil); !errors.Is(err, blend.ErrCancelled) {
+		t.Fatal(err)
+	}
+}
+
 func TestTextsOfAConversation(t *testing.T) {
 	s := emptyStore(t)
 	texts := &blend.TextOptions{System: "Be brief.", TemplateSource: chatTemplate, Tenant: "ada"}

@@ -20,8 +20,8 @@ from . import errors, raw as _raw
 from ._call import Cancel
 from ._context import Context
 from ._enums import (RATIO_AUTO, RATIO_FIDELITY, AdviceFlags, Codec, Correction, DriftInputs, Eviction, FusionFlags,
-                     Dtype, LogLevel, Metric, Miss, Norm, OnUntrusted, Policy, ReadMode, RecordKind, RopeLayout, SegmentKind,
-                     Source, Weights)
+                     Dtype, LogLevel, Metric, Miss, Norm, OnUntrusted, Policy, Pooling,
+                     ReadMode, RecordKind, RopeLayout, SegmentKind, Source, Weights)
 from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, Generation, Token
 from ._infos import (Advice, ChunkInfo, CodecCost, CodecStat, FusionInfo, LayerInfo, MachineInfo, Measurement,
@@ -42,7 +42,7 @@ __all__ = [
     "Advice", "AdviceFlags", "BlendError", "Cancel", "ChunkInfo", "Codec", "CodecCost", "CodecStat", "Context",
     "CorpusChunk", "CorpusRecord", "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
     "Generation", "Dtype", "LayerInfo", "LogLevel", "LogRecord", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
-    "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Layerwise", "Policy", "Profile", "ProfileInfo", "Prompt", "PromptSegment",
+    "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Layerwise", "Policy", "Pooling", "Profile", "ProfileInfo", "Prompt", "PromptSegment",
     "RATIO_AUTO", "RATIO_FIDELITY", "ReadMode", "RecordKind", "RemoteChunk", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
     "TenantUse", "Token", "Verdict", "Weights", "errors", "to_logging",
 ]

@@ -56,6 +56,10 @@ class Answer(Iterator[str]):
         self._fusion.close()
 
 
+def opened_model(model: Union[Model, Path], context: Optional[Context]) -> Model:
+    return model if isinstance(model, Model) else Model(context or Context(), model)
+
+
 class Engine:
     """A model and a store. Thread-safe."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from . import _enums, raw
 from ._arrays import Tokens, copy_out, tokens_in
 from ._call import POLL_MS, Cancel, Listener, OnMeasurement, Progress, raise_own, raw_cancel, watched
-from ._enums import Dtype, Metric, Policy, choice
+from ._enums import Dtype, Metric, Policy, Pooling, choice
 from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, fuse_options
 from ._infos import Verdict
@@ -235,6 +235,33 @@ class Model(ModelBase):
             options.add_ratio(ratio)
         with watched(options, progress, cancel, on_measurement=on_measurement):
             return Verdict._of(profile._raw.verify(self._raw, _samples(samples), options))
+
+    def embed(self, texts: "Iterable[Union[str, Tokens]]", *,
+              # blend:parameters embed_options
+              progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> np.ndarray:
+        """Vectors of texts, by which documents are found: float32 [texts, dimensions].
+
+        texts: str, with what the tokenizer puts around a text; or tokens each, which are taken as they are
+        # blend:documentation embed_options
+        progress: texts
+
+        Instructions that the model wants before a question or a document are the caller's to put there.
+        Raises InvalidArgumentError (a text without tokens), ContextLengthError (names the text),
+        UnsupportedError (the file asks for a pooling that is not known), NumericError, CancelledError."""
+        options = raw.EmbedOptions()
+        # blend:set embed_options
+        inputs = raw.EmbedInputs()
+        for text in _enums.listed(texts, "texts"):
+            if isinstance(text, str):
+                inputs.add_text(text)
+            else:
+                inputs.add_tokens(tokens_in(text))
+        n = inputs.size()
+        with watched(options, progress, cancel):
+            values = copy_out(self._raw.embed(inputs, options))
+        if n == 0:
+            return np.empty((0, n_dimensions or self.info.d_model), np.float32)
+        return values.reshape(n, -1)
 
     def prompt(self) -> Prompt:
         """An empty prompt that takes text as well as tokens."""

@@ -18,6 +18,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
@@ -25,12 +26,12 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables import Runnable, RunnableLambda
 from pydantic import ConfigDict, Field, PrivateAttr
 
-from ._answering import Answer, Engine, stops
+from ._answering import Answer, Engine, opened_model, stops
 from ._context import Context
 from ._model import Model
 from ._store import Store
 
-__all__ = ["ChatBlend", "answering"]
+__all__ = ["BlendEmbeddings", "ChatBlend", "answering"]
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system"}
 
@@ -115,6 +116,34 @@ class ChatBlend(BaseChatModel):
                 content="", response_metadata=answer.account(), usage_metadata=_usage(answer)))
         finally:
             answer.close()
+
+
+class BlendEmbeddings(Embeddings):
+    """Vectors of texts, by a model that libblend runs. Thread-safe.
+
+    model: a GGUF file, a Hugging Face directory, or a :class:`libblend.Model`
+    query_prefix: what stands before a question, such as "Instruct: ...\\nQuery: "
+    document_prefix: what stands before a document
+    context: for what is opened here; None: one of its own
+    options: of :meth:`libblend.Model.embed`, such as n_dimensions=256
+    """
+
+    def __init__(self, model: Union[str, Model], *, query_prefix: str = "", document_prefix: str = "",
+                 context: Optional[Context] = None, **options: Any) -> None:
+        self.model = opened_model(model, context)
+        self.query_prefix = query_prefix
+        self.document_prefix = document_prefix
+        self.options = options
+
+    def embed_documents(self, texts: List[str]) -> List[List[float]]:
+        return self._embed([self.document_prefix + text for text in texts])
+
+    def embed_query(self, text: str) -> List[float]:
+        return self._embed([self.query_prefix + text])[0]
+
+    def _embed(self, texts: List[str]) -> List[List[float]]:
+        vectors: List[List[float]] = self.model.embed(texts, **self.options).tolist()
+        return vectors
 
 
 def answering(llm: ChatBlend, retriever: Runnable[str, List[Document]], **options: Any) -> Runnable[str, AIMessage]:

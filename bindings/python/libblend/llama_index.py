@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Optional, Sequence, Union
 
 from llama_index.core.base.llms.types import (ChatMessage, ChatResponse, ChatResponseGen, CompletionResponse,
                                               CompletionResponseGen, LLMMetadata, MessageRole)
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.custom import CustomLLM
@@ -24,12 +25,12 @@ from llama_index.core.response_synthesizers.base import BaseSynthesizer
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
-from ._answering import Answer, Engine, stops
+from ._answering import Answer, Engine, opened_model, stops
 from ._context import Context
 from ._model import Model
 from ._store import Store
 
-__all__ = ["BlendLLM", "BlendSynthesizer"]
+__all__ = ["BlendEmbedding", "BlendLLM", "BlendSynthesizer"]
 
 _ROLES = {MessageRole.USER: "user", MessageRole.ASSISTANT: "assistant", MessageRole.SYSTEM: "system"}
 
@@ -166,6 +167,44 @@ class BlendSynthesizer(BaseSynthesizer):
 
     async def aget_response(self, query_str: str, text_chunks: Sequence[str], **kwargs: Any) -> RESPONSE_TEXT_TYPE:
         return self.get_response(query_str, text_chunks, **kwargs)
+
+
+class BlendEmbedding(BaseEmbedding):
+    """Vectors of texts, by a model that libblend runs. Thread-safe."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
+
+    model: Union[str, Model] = Field(description="a GGUF file, a Hugging Face directory, or a libblend.Model")
+    context: Optional[Context] = Field(default=None, exclude=True)
+    query_instruction: str = Field(default="", description='before a question, such as "Instruct: ...\\nQuery: "')
+    text_instruction: str = Field(default="", description="before a node's text")
+    options: Dict[str, Any] = Field(default_factory=dict, description="options of libblend.Model.embed")
+
+    _opened: Model = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        self._opened = opened_model(self.model, self.context)
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "BlendEmbedding"
+
+    def _embed(self, texts: List[str]) -> List[List[float]]:
+        vectors: List[List[float]] = self._opened.embed(texts, **self.options).tolist()
+        return vectors
+
+    def _get_query_embedding(self, query: str) -> List[float]:
+        return self._embed([self.query_instruction + query])[0]
+
+    async def _aget_query_embedding(self, query: str) -> List[float]:
+        return self._get_query_embedding(query)
+
+    def _get_text_embedding(self, text: str) -> List[float]:
+        return self._embed([self.text_instruction + text])[0]
+
+    def _get_text_embeddings(self, texts: List[str]) -> List[List[float]]:
+        return self._embed([self.text_instruction + text for text in texts])
 
 
 def _texts(documents: Sequence[Union[str, BaseNode, NodeWithScore]]) -> List[str]:

@@ -13,7 +13,7 @@ if HAS:
     from langchain_core.documents import Document
     from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
     from langchain_core.retrievers import BaseRetriever
-    from libblend.langchain import ChatBlend, answering
+    from libblend.langchain import BlendEmbeddings, ChatBlend, answering
 
     class Retriever(BaseRetriever):
         def _get_relevant_documents(self, query, *, run_manager):
@@ -100,6 +100,12 @@ class LangChain(Case):
         said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
         prompt = self.model.chat(said, documents=["the cat sat\n"], template_source=TEMPLATE)
         self.assertEqual(n_rows, prompt.n_tokens)
+
+    def test_embeddings(self):
+        made = BlendEmbeddings(self.model, query_prefix="Query: ", n_dimensions=6)
+        self.assertEqual(made.embed_documents(DOCUMENTS[:2]), self.model.embed(DOCUMENTS[:2], n_dimensions=6).tolist())
+        self.assertEqual(made.embed_query("who"), self.model.embed(["Query: who"], n_dimensions=6)[0].tolist())
+        self.assertEqual(BlendEmbeddings(str(MODEL)).embed_documents(["x"]), self.model.embed(["x"]).tolist())
 
     def test_stop_and_what_is_wrong(self):
         llm = self.llm()

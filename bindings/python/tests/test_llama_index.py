@@ -13,7 +13,7 @@ if HAS:
     from llama_index.core.query_engine import RetrieverQueryEngine
     from llama_index.core.retrievers import BaseRetriever
     from llama_index.core.schema import NodeWithScore, TextNode
-    from libblend.llama_index import BlendLLM, BlendSynthesizer
+    from libblend.llama_index import BlendEmbedding, BlendLLM, BlendSynthesizer
 
     class Retriever(BaseRetriever):
         def _retrieve(self, query):
@@ -73,6 +73,12 @@ class LlamaIndex(Case):
         self.assertEqual(stream[-1].message.content, done.message.content)
         engine = RetrieverQueryEngine(Retriever(), response_synthesizer=BlendSynthesizer(llm, system="Be brief."))
         self.assertTrue(str(engine.query("Who?")))
+
+    def test_embeddings(self):
+        made = BlendEmbedding(model=self.model, query_instruction="Query: ", options={"n_dimensions": 6})
+        self.assertEqual(made.get_text_embedding_batch(DOCUMENTS[:3]),
+                         self.model.embed(DOCUMENTS[:3], n_dimensions=6).tolist())
+        self.assertEqual(made.get_query_embedding("who"), self.model.embed(["Query: who"], n_dimensions=6)[0].tolist())
 
     def test_what_it_says_of_itself_and_what_is_wrong(self):
         llm = self.llm()

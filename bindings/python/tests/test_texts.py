@@ -37,6 +37,39 @@ class Texts(Case):
         with self.model.fuse_texts(None, DOCUMENTS, QUESTION) as fusion:
             self.assertEqual(fusion.generate(16).text().strip(), ANSWER)
 
+    def test_vectors_of_texts(self):
+        texts = [DOCUMENTS[0], "x", DOCUMENTS[1]]
+        made = self.model.embed(texts)
+        self.assertEqual((made.shape, made.dtype), ((3, self.model.info.d_model), "float32"))
+        for vector in made:
+            self.assertAlmostEqual(float(vector @ vector), 1, places=5)
+        alone = self.model.embed([texts[2]])
+        self.assertEqual(alone.tobytes(), made[2].tobytes())
+        bos = self.model.prompt().bos().head()
+        tokens = [list(bos) + list(self.model.tokenize(text)) for text in texts]
+        self.assertEqual(self.model.embed(tokens).tobytes(), made.tobytes())
+        first = self.model.embed(texts, pooling="last", n_dimensions=5, unnormalized=True)
+        self.assertEqual(first.shape, (3, 5))
+        self.assertNotAlmostEqual(float(first[0] @ first[0]), 1, places=3)
+        self.assertEqual(self.model.embed([], n_dimensions=5).shape, (0, 5))
+        told = []
+        self.model.embed(texts, progress=lambda done, total: told.append((done, total)))
+        self.assertEqual(told[-1], (3, 3))
+        with self.assertRaises(TypeError):
+            self.model.embed("one text")
+        with self.assertRaisesRegex(libblend.InvalidArgumentError, "apart|two"):
+            self.model.embed(["x", [5, 6]])
+        with self.assertRaisesRegex(libblend.InvalidArgumentError, "text 1 has no tokens"):
+            self.model.embed([[5], []])
+        long = [5] * (self.model.info.context_length + 1)
+        with self.assertRaises(libblend.ContextLengthError):
+            self.model.embed([long])
+        self.assertEqual(self.model.embed([long], truncate=True).tobytes(), self.model.embed([long[1:]]).tobytes())
+        cancel = libblend.Cancel()
+        cancel.request()
+        with self.assertRaises(libblend.CancelledError):
+            self.model.embed(texts, cancel=cancel)
+
     def test_the_prompt_is_that_of_segments(self):
         self.assertEqual(tokens(self.model.text_prompt(DOCUMENTS, QUESTION)), tokens(self.prompt()))
         options = dict(template_source=TEMPLATE)

@@ -103,6 +103,63 @@ public final class Model implements AutoCloseable {
     return Running.call(options.cancel, call -> raw.chatText(chat.raw, options.raw, call));
   }
 
+  // ---- Embeddings
+
+  /**
+   * Vectors of texts with the defaults.
+   *
+   * @param texts at least one token each
+   * @return [texts][dimensions]
+   */
+  public float[][] embed(List<String> texts) {
+    return embed(texts, new EmbedOptions());
+  }
+
+  /**
+   * Vectors of texts, by which documents are found. Instructions that the model wants before a question or a
+   * document are the caller's to put there.
+   *
+   * @param texts what the tokenizer puts around a text is put around each
+   * @param options how
+   * @return [texts][dimensions]
+   * @throws ContextLengthException if a text is too long, which it names
+   * @throws UnsupportedException if the file asks for a pooling that is not known
+   */
+  public float[][] embed(List<String> texts, EmbedOptions options) {
+    RawEmbedInputs inputs = new RawEmbedInputs();
+    texts.forEach(text -> inputs.addText(java.util.Objects.requireNonNull(text, "text")));
+    return embed(inputs, options);
+  }
+
+  /**
+   * The same of texts that are tokens already; nothing is put around them.
+   *
+   * @param texts tokens of each
+   * @param options how
+   * @return [texts][dimensions]
+   */
+  public float[][] embedTokens(List<int[]> texts, EmbedOptions options) {
+    RawEmbedInputs inputs = new RawEmbedInputs();
+    texts.forEach(tokens -> inputs.addTokens(Tokens.of(tokens)));
+    return embed(inputs, options);
+  }
+
+  private float[][] embed(RawEmbedInputs inputs, EmbedOptions options) {
+    try {
+      int n = (int) inputs.size();
+      float[] values =
+          options.call(new RawEmbedOptions(options.raw), call -> Views.floats(raw.embed(inputs, call)));
+      float[][] vectors = new float[n][];
+      for (int i = 0; i < n; i++) {
+        int width = values.length / n;
+        vectors[i] = java.util.Arrays.copyOfRange(values, i * width, (i + 1) * width);
+      }
+      return vectors;
+    } finally {
+      inputs.delete();
+    }
+  }
+
   // ---- Texts
 
   /**

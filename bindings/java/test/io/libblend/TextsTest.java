@@ -45,6 +45,34 @@ public class TextsTest extends Fixture {
   }
 
   @Test
+  public void vectorsOfTexts() {
+    float[][] made = model.embed(PASSAGES);
+    assertEquals(PASSAGES.size(), made.length);
+    assertEquals(model.info().dModel(), made[0].length);
+    double length = 0;
+    for (float value : made[1]) {
+      length += (double) value * value;
+    }
+    assertEquals(1, length, 1e-5);
+    EmbedOptions few = new EmbedOptions().pooling(Pooling.LAST).dimensions(5).unnormalized(true);
+    List<int[]> tokens = new ArrayList<>();
+    for (String passage : PASSAGES) {
+      tokens.add(model.tokenizer().tokenize(passage, Tokenize.BOS));
+    }
+    float[][] texts = model.embed(PASSAGES, few);
+    float[][] same = model.embedTokens(tokens, few);
+    for (int i = 0; i < texts.length; i++) {
+      assertEquals(5, texts[i].length);
+      assertArrayEquals(texts[i], same[i], 0);
+    }
+    assertEquals(0, model.embed(List.of()).length);
+    assertThrows(InvalidArgumentException.class, () -> model.embedTokens(List.of(new int[0]), few));
+    Cancel cancel = new Cancel();
+    cancel.request();
+    assertThrows(CancelledException.class, () -> model.embed(PASSAGES, new EmbedOptions().cancel(cancel)));
+  }
+
+  @Test
   public void whatWasStoredIsFound() {
     TextOptions texts = new TextOptions().system("Be brief.").templateSource(TEMPLATE).tenant("ada");
     List<Document> documents = new ArrayList<>();
