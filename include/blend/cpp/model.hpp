@@ -2,6 +2,7 @@
 #ifndef BLEND_CPP_MODEL_HPP
 #define BLEND_CPP_MODEL_HPP
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
