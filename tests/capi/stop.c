@@ -82,9 +82,26 @@ static int32_t call_generate(const fixture* f, work* k, blend_error** err) {
   return blend_fusion_generate(k->fusion, &o, k->token, k->user, &n, err);
 }
 
+/* Texts of several passes. */
+static int32_t call_embed(const fixture* f, work* k, blend_error** err) {
+  static int32_t tokens[20 * N];
+  static float vectors[20 * 64];
+  size_t n_tokens[20], i;
+  blend_embed_options o = {.struct_size = sizeof o};
+  (void)f;
+  for (i = 0; i < 20; ++i) {
+    memcpy(tokens + i * N, k->tokens, sizeof k->tokens);
+    n_tokens[i] = N;
+  }
+  o.progress = k->progress;
+  o.progress_user = k->user;
+  o.cancel = k->cancel;
+  return blend_model_embed_tokens(k->w.model, tokens, n_tokens, 20, &o, vectors, 20 * 64, err);
+}
+
 typedef int32_t (*call_fn)(const fixture*, work*, blend_error**);
-static const call_fn kCalls[] = {call_open, call_precompute, call_fuse, call_generate};
-static const char* const kNames[] = {"open", "precompute", "fuse", "generate"};
+static const call_fn kCalls[] = {call_open, call_precompute, call_fuse, call_generate, call_embed};
+static const char* const kNames[] = {"open", "precompute", "fuse", "generate", "embed"};
 #define N_CALLS (sizeof kCalls / sizeof *kCalls)
 
 void stop_cancel_before(const fixture* f) {
