@@ -45,8 +45,7 @@ class Texts(Case):
             self.assertAlmostEqual(float(vector @ vector), 1, places=5)
         alone = self.model.embed([texts[2]])
         self.assertEqual(alone.tobytes(), made[2].tobytes())
-        bos = self.model.prompt().bos().head()
-        tokens = [list(bos) + list(self.model.tokenize(text)) for text in texts]
+        tokens = [self.model.tokenize(text, bos=True) for text in texts]
         self.assertEqual(self.model.embed(tokens).tobytes(), made.tobytes())
         first = self.model.embed(texts, pooling="last", n_dimensions=5, unnormalized=True)
         self.assertEqual(first.shape, (3, 5))

@@ -74,9 +74,9 @@ test::RandomModelSpec qwen3() {
 TEST(EmbeddingModel, AGgufSaysWhetherEosEndsAText) {
   const test::TempDir dir;
   const std::string path = dir.file("m.gguf");
-  EXPECT_EQ(closing_of(random_model({}).write(path)), Ids{});
+  EXPECT_EQ(closing_of(test::random_model({}).write(path)), Ids{});
   for (const bool add : {true, false}) {
-    test::GgufWriter w = random_model({});
+    test::GgufWriter w = test::random_model({});
     w.boolean("tokenizer.ggml.add_eos_token", add);
     EXPECT_EQ(closing_of(w.write(path)), add ? Ids{2} : Ids{});
   }
