@@ -17,6 +17,7 @@
 %copyctor blend_shim::ModelOptions;
 %copyctor blend_shim::PrecomputeOptions;
 %copyctor blend_shim::CorpusOptions;
+%copyctor blend_shim::EmbedOptions;
 %copyctor blend_shim::FuseOptions;
 %copyctor blend_shim::GenerateOptions;
 %copyctor blend_shim::CalibrateOptions;

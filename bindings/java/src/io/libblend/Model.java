@@ -127,7 +127,7 @@ public final class Model implements AutoCloseable {
    */
   public float[][] embed(List<String> texts, EmbedOptions options) {
     RawEmbedInputs inputs = new RawEmbedInputs();
-    texts.forEach(text -> inputs.addText(java.util.Objects.requireNonNull(text, "text")));
+    texts.forEach(text -> inputs.addText(Text.bytes(text)));
     return embed(inputs, options);
   }
 
