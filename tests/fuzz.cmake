@@ -13,7 +13,7 @@ if(BLEND_FUZZ)
   # What reads model files.
   file(GLOB sources CONFIGURE_DEPENDS ${root}/src/base/*.cpp ${root}/src/base/threads/*.cpp
        ${root}/src/base/files/*.cpp ${root}/kernels/formats/*.cpp ${root}/src/model/*.cpp
-       ${root}/src/model/tokenizer/*.cpp ${root}/src/text/*.cpp ${root}/src/chat/*.cpp)
+       ${root}/src/model/lora/*.cpp ${root}/src/model/tokenizer/*.cpp ${root}/src/text/*.cpp ${root}/src/chat/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/absent\\.cpp$")
   add_library(blend_fuzz_model STATIC ${sources})
   target_include_directories(blend_fuzz_model PUBLIC ${root}/include ${root}/src ${root}/kernels)
@@ -76,6 +76,8 @@ blend_fuzz(codec_fuzz codec store)
 blend_fuzz(export_fuzz export store)
 blend_fuzz(gguf_fuzz gguf model ${BLEND_FUZZ_DIR}/gguf_mutator.cpp)
 blend_fuzz(hf_config_fuzz hf-config model)
+blend_fuzz(lora_gguf_fuzz lora-gguf model ${BLEND_FUZZ_DIR}/gguf_mutator.cpp)
+blend_fuzz(lora_peft_fuzz lora-peft model)
 blend_fuzz(machine_profile_fuzz machine-profile profile)
 blend_fuzz(profile_fuzz profile profile)
 if(BLEND_REMOTE)

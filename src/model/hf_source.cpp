@@ -14,6 +14,7 @@
 #include "model/hf_experts.h"
 #include "model/hf_tensors.h"
 #include "model/hf_tokenizer.h"
+#include "model/lora/lora_adapter.h"
 #include "model/tensor_table.h"
 
 namespace blend {
@@ -147,6 +148,9 @@ class HfSource final : public ModelSource {
     tokenizer_.tokenizer->hash(hasher);
     BLEND_RETURN_IF_ERROR(hash_tensors(tensors_.all(), parallel, watch, hasher));
     return hasher.finish();
+  }
+  Result<LoraAdapter> open_lora(const std::string& path) const override {
+    return open_lora_adapter(path, hf_.model, HeadRows::hugging_face);
   }
 
  private:

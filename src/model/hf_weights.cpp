@@ -110,8 +110,11 @@ Result<HfTensor> HfWeights::raw(const std::string& name) const {
 
 Result<TensorView> HfWeights::view(const std::string& name) const {
   BLEND_ASSIGN(HfTensor t, raw(name));
+  return hf_view(std::move(t));
+}
+
+Result<TensorView> hf_view(HfTensor t) {
   TensorView view;
-  view.name = name;
   if (t.dtype == "F32") {
     view.dtype = DType::f32;
   } else if (t.dtype == "F16") {
@@ -120,8 +123,9 @@ Result<TensorView> HfWeights::view(const std::string& name) const {
     view.dtype = DType::bf16;
   } else {
     return make_error(BLEND_E_UNSUPPORTED, "tensor '%s' is %.20s; libblend reads F32, F16 and BF16",
-                      name.c_str(), t.dtype.c_str());
+                      t.name.c_str(), t.dtype.c_str());
   }
+  view.name = std::move(t.name);
   view.shape = std::move(t.shape);
   view.data = t.data;
   return view;

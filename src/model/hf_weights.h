@@ -2,6 +2,7 @@
 // model.safetensors.index.json lists.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -21,6 +22,13 @@ struct HfTensor {
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;
 };
+
+// As libblend computes with it; UNSUPPORTED: of a type that it does not compute with.
+Result<TensorView> hf_view(HfTensor tensor);
+// The same of a tensor of a file that is at hand.
+inline Result<TensorView> hf_view(const SafetensorsTensor& t, std::span<const std::byte> file) {
+  return hf_view(HfTensor{t.name, t.dtype, t.shape, file.data() + t.offset});
+}
 
 // Immutable once open; safe for concurrent use. The files stay mapped while it lives.
 class HfWeights {

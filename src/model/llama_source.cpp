@@ -7,62 +7,13 @@
 
 #include "model/fingerprint.h"
 #include "model/fused_tensors.h"
+#include "model/gguf_tensors.h"
 #include "model/gguf_tokenizer.h"
+#include "model/lora/lora_adapter.h"
 #include "model/tensor_table.h"
 
 namespace blend {
 namespace {
-
-// In TensorRole's order; those of a layer follow "blk.<layer>.".
-constexpr std::array<const char*, kTensorRoles> kGgufNames = {
-    "token_embd.weight",     "output_norm.weight",
-    "output.weight",         "attn_norm.weight",
-    "attn_q.weight",         "attn_k.weight",
-    "attn_v.weight",         "attn_output.weight",
-    "ffn_norm.weight",       "ffn_gate.weight",
-    "ffn_up.weight",         "ffn_down.weight",
-    "attn_q.bias",           "attn_k.bias",
-    "attn_v.bias",           "attn_output.bias",
-    "attn_q_norm.weight",    "attn_k_norm.weight",
-    "attn_sinks.weight",     "post_attention_norm.weight",
-    "ffn_gate.bias",         "ffn_up.bias",
-    "ffn_down.bias",         "post_ffw_norm.weight",
-    "ffn_gate_inp.weight",   "exp_probs_b.bias",
-    "ffn_gate_shexp.weight", "ffn_up_shexp.weight",
-    "ffn_down_shexp.weight", "ffn_gate_inp.bias",
-    "ffn_gate_exps.bias",    "ffn_up_exps.bias",
-    "ffn_down_exps.bias",    "ffn_gate_exps.weight",
-    "ffn_up_exps.weight",    "ffn_down_exps.weight",
-};
-
-// Types of single elements.
-struct ElementType {
-  uint32_t ggml;
-  DType dtype;
-};
-constexpr ElementType kElementTypes[] = {
-    {kGgmlF32, DType::f32}, {kGgmlF16, DType::f16}, {kGgmlBF16, DType::bf16}};
-
-// False: libblend has no decoder for it.
-bool set_type(uint32_t ggml, TensorView& view) {
-  view.blocks = block_type_of(ggml);
-  view.dtype = DType::f32;
-  if (view.blocks != BlockType::none) return true;
-  for (const ElementType& e : kElementTypes) {
-    if (e.ggml != ggml) continue;
-    view.dtype = e.dtype;
-    return true;
-  }
-  return false;
-}
-
-std::string tensor_name(TensorRole role, uint32_t layer, const char* name) {
-  if (role < TensorRole::attn_norm) return name;
-  return "blk." + std::to_string(layer) + "." + name;
-}
-std::string tensor_name(TensorRole role, uint32_t layer) {
-  return tensor_name(role, layer, kGgufNames[static_cast<size_t>(role)]);
-}
 
 // Refuses files that hold a part of a model.
 Status refuse_parts(const GgufReader& gguf) {
@@ -104,6 +55,9 @@ class LlamaSource final : public ModelSource {
     BLEND_RETURN_IF_ERROR(hash_tensors(tensors_.all(), parallel, watch, hasher));
     return hasher.finish();
   }
+  Result<LoraAdapter> open_lora(const std::string& path) const override {
+    return open_lora_adapter(path, config_, HeadRows::gguf);
+  }
 
  private:
   Result<TensorView> find(const GgufReader& gguf, TensorRole role, uint32_t layer) const;
@@ -113,7 +67,6 @@ class LlamaSource final : public ModelSource {
   Status refuse_others(const GgufReader& gguf) const;
 
   std::shared_ptr<const void> owner_;
-  std::span<const std::byte> file_;
   ModelConfig config_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::string chat_template_;
@@ -126,7 +79,6 @@ Result<std::unique_ptr<ModelSource>> LlamaSource::open(std::span<const std::byte
   BLEND_RETURN_IF_ERROR(refuse_parts(gguf));
   auto source = std::make_unique<LlamaSource>();
   source->owner_ = std::move(owner);
-  source->file_ = file;
   BLEND_ASSIGN(source->config_, read_gguf_config(gguf));
   BLEND_ASSIGN(source->tokenizer_, read_gguf_tokenizer(gguf));
   source->config_.n_vocab = source->tokenizer_->n_vocab();
@@ -156,14 +108,14 @@ Result<TensorView> LlamaSource::find(const GgufReader& gguf, TensorRole role,
   std::string whole;
   switch (fused_tensor_of(role)) {
     case FusedTensor::qkv:
-      whole = tensor_name(role, layer, "attn_qkv.weight");
+      whole = gguf_tensor_name(role, layer, "attn_qkv.weight");
       break;
     case FusedTensor::qkv_bias:
-      whole = tensor_name(role, layer, "attn_qkv.bias");
+      whole = gguf_tensor_name(role, layer, "attn_qkv.bias");
       break;
     case FusedTensor::gate_up: {
-      const GgufTensor* const up = gguf.tensor(tensor_name(TensorRole::ffn_up, layer));
-      const bool has_gate = gguf.tensor(tensor_name(TensorRole::ffn_gate, layer)) != nullptr;
+      const GgufTensor* const up = gguf.tensor(gguf_tensor_name(TensorRole::ffn_up, layer));
+      const bool has_gate = gguf.tensor(gguf_tensor_name(TensorRole::ffn_gate, layer)) != nullptr;
       if (!has_gate && up != nullptr && up->dims.back() != config_.d_ff) whole = up->name;
       break;
     }
@@ -171,11 +123,11 @@ Result<TensorView> LlamaSource::find(const GgufReader& gguf, TensorRole role,
       break;
   }
   if (whole.empty() || gguf.tensor(whole) == nullptr) {
-    const std::string name = tensor_name(role, layer);
+    const std::string name = gguf_tensor_name(role, layer);
     // Seed-OSS calls the feed-forward's norm by what it follows.
     const bool by_place =
         role == TensorRole::ffn_norm && !config_.post_norms && gguf.tensor(name) == nullptr;
-    const std::string place = tensor_name(TensorRole::attn_post_norm, layer);
+    const std::string place = gguf_tensor_name(TensorRole::attn_post_norm, layer);
     return view(gguf, by_place && gguf.tensor(place) != nullptr ? place : name);
   }
   BLEND_ASSIGN(TensorView fused, view(gguf, whole));
@@ -185,8 +137,8 @@ Result<TensorView> LlamaSource::find(const GgufReader& gguf, TensorRole role,
 // Gate and up are one tensor where the file has no gate.
 Result<TensorView> LlamaSource::find_expert(const GgufReader& gguf, TensorRole role, uint32_t layer,
                                             uint32_t expert) const {
-  const std::string name = tensor_name(role, layer),
-                    both = tensor_name(role, layer, "ffn_gate_up_exps.weight");
+  const std::string name = gguf_tensor_name(role, layer),
+                    both = gguf_tensor_name(role, layer, "ffn_gate_up_exps.weight");
   const bool fused = fused_tensor_of(role) == FusedTensor::expert_gate_up &&
                      gguf.tensor(name) == nullptr && gguf.tensor(both) != nullptr;
   BLEND_ASSIGN(TensorView whole, view(gguf, fused ? both : name));
@@ -196,18 +148,7 @@ Result<TensorView> LlamaSource::find_expert(const GgufReader& gguf, TensorRole r
 Result<TensorView> LlamaSource::view(const GgufReader& gguf, const std::string& name) const {
   const GgufTensor* t = gguf.tensor(name);
   if (t == nullptr) return make_error(BLEND_E_FORMAT, "tensor '%s' is missing", name.c_str());
-  TensorView view;
-  view.name = name;
-  if (!set_type(t->type, view)) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "tensor '%s' is %s, which libblend has no decoder for (docs/models.md lists "
-                      "the types of weights): convert the model to another type",
-                      name.c_str(), ggml_type_name(t->type).c_str());
-  }
-  // ggml counts dimensions from the fastest one.
-  view.shape.assign(t->dims.rbegin(), t->dims.rend());
-  view.data = file_.data() + t->offset;
-  return view;
+  return gguf_tensor_view(gguf, *t);
 }
 
 // A tensor that is not used here would change the result where it belongs (biases, norms

@@ -19,6 +19,8 @@
 
 namespace blend {
 
+struct LoraAdapter;
+
 // A tensor in mapped memory; checked to lie inside the file. Valid while its ModelSource lives.
 struct TensorView {
   std::string name;  // as in the file, for messages
@@ -105,6 +107,8 @@ class ModelSource {
   // reports bytes. `parallel` runs task(i) for i in [0, n) on any threads; may be empty.
   using ParallelRun = std::function<void(size_t n, const std::function<void(size_t)>& task)>;
   virtual Result<Sha256> fingerprint(const ParallelRun& parallel, const Watch& watch) const = 0;
+  // open_lora_adapter() for this model.
+  virtual Result<LoraAdapter> open_lora(const std::string& path) const = 0;
 };
 
 // Opens a model file by its content (the magic, not the name), or a Hugging Face directory.

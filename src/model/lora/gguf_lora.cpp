@@ -1,0 +1,105 @@
+// Adapters as llama.cpp has them: a GGUF file whose tensors are those of the model with ".lora_a"
+// and ".lora_b" behind their names.
+#include "model/gguf_tensors.h"
+#include "model/lora/lora_builder.h"
+#include "model/tensor_table.h"
+
+namespace blend {
+namespace {
+
+constexpr std::string_view kDown = ".lora_a", kUp = ".lora_b";
+
+Status need_text(const GgufReader& gguf, const char* key, std::string_view wanted,
+                 const char* otherwise) {
+  BLEND_ASSIGN(const std::optional<std::string> value, gguf.get_string(key));
+  if (value == wanted) return Status::ok();
+  return make_error(value ? BLEND_E_UNSUPPORTED : BLEND_E_FORMAT,
+                    "key '%s' is %s%s%s, not '%.*s'%s", key, value ? "'" : "",
+                    value ? shown_name(*value).c_str() : "missing", value ? "'" : "",
+                    static_cast<int>(wanted.size()), wanted.data(), otherwise);
+}
+
+Status check_keys(const GgufReader& gguf, const ModelConfig& config) {
+  BLEND_RETURN_IF_ERROR(
+      need_text(gguf, "general.type", "adapter", ": it is no adapter, but perhaps a model"));
+  BLEND_RETURN_IF_ERROR(
+      need_text(gguf, "adapter.type", "lora", ", the only adapters that libblend computes"));
+  if (gguf.has("adapter.alora.invocation_tokens")) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "it is an activated LoRA ('adapter.alora.invocation_tokens'), which begins "
+                      "in the middle of a prompt");
+  }
+  BLEND_ASSIGN(const std::optional<std::string> family, gguf.get_string("general.architecture"));
+  const std::string_view own = gguf_architecture(config.architecture);
+  if (family == own) return Status::ok();
+  return make_error(BLEND_E_MISMATCH,
+                    "its 'general.architecture' is %s%s%s and the model's is '%.*s': the adapter "
+                    "belongs to another model",
+                    family ? "'" : "", family ? shown_name(*family).c_str() : "missing",
+                    family ? "'" : "", static_cast<int>(own.size()), own.data());
+}
+
+// What a tensor of the model is. `up`: the pair's second matrix, by whose rows a fused gate and up
+// is told from up alone.
+Result<LoraTarget> target_of(const std::string& name, const ModelConfig& config, int64_t out) {
+  using R = TensorRole;
+  constexpr std::string_view kQkv = "attn_qkv.weight", kQ = "attn_q.weight";
+  std::string own = name;
+  const bool qkv = name.ends_with(kQkv);
+  if (qkv) own.replace(own.size() - kQkv.size(), kQkv.size(), kQ);
+  const std::optional<GgufPlace> place = gguf_place(own);
+  if (!place || tensor_shape(place->role, config).size() != 2) {
+    return no_lora_of(name, "a tensor of this name");
+  }
+  if (qkv) return LoraTarget{{R::attn_q, R::attn_k, R::attn_v}, place->layer};
+  switch (place->role) {
+    case R::embedding:
+      return no_lora_of(name, "embeddings");
+    case R::router:
+      return no_lora_of(name, "routers");
+    case R::shared_gate:
+    case R::shared_up:
+    case R::shared_down:
+    case R::expert_gate:
+    case R::expert_up:
+    case R::expert_down:
+    case R::expert_gate_bias:
+    case R::expert_up_bias:
+    case R::expert_down_bias:
+      return no_lora_of(name, "experts");
+    case R::ffn_up:
+      if (out == int64_t{2} * config.d_ff)
+        return LoraTarget{{R::ffn_gate, R::ffn_up}, place->layer};
+      break;
+    default:
+      break;
+  }
+  return LoraTarget{{place->role}, place->layer};
+}
+
+}  // namespace
+
+Result<LoraAdapter> read_gguf_lora(std::span<const std::byte> file, const ModelConfig& config,
+                                   HeadRows rows) {
+  BLEND_ASSIGN(const GgufReader gguf, GgufReader::parse(file));
+  BLEND_RETURN_IF_ERROR(check_keys(gguf, config));
+  BLEND_ASSIGN(const std::optional<double> given, gguf.get_float("adapter.lora.alpha"));
+  const double alpha = given.value_or(0);
+  LoraBuilder builder(config, HeadRows::gguf, rows);
+  std::map<std::string, int64_t> outs;
+  for (const GgufTensor& t : gguf.tensors()) {
+    const bool down = t.name.ends_with(kDown), up = t.name.ends_with(kUp);
+    if (!down && !up) return no_lora_of(t.name, "a tensor that is no '.lora_a' or '.lora_b'");
+    BLEND_ASSIGN(TensorView view, gguf_tensor_view(gguf, t));
+    const std::string of = t.name.substr(0, t.name.size() - kDown.size());
+    if (up) outs[of] = view.rows();
+    down ? builder.add_down(of, std::move(view)) : builder.add_up(of, std::move(view));
+  }
+  return builder.finish([&](const std::string& of) { return target_of(of, config, outs[of]); },
+                        // As llama.cpp: a file without alpha means the product itself.
+                        [&](const std::string&, size_t rank) -> Result<double> {
+                          return alpha == 0 ? 1.0 : alpha / static_cast<double>(rank);
+                        });
+}
+
+}  // namespace blend
