@@ -30,6 +30,8 @@ blend_conformance_test(attention_test ${BLEND_CONFORMANCE_DIR}/attention_test.cp
 blend_conformance_test(drift_test ${BLEND_CONFORMANCE_DIR}/drift_test.cpp)
 blend_conformance_test(families_test ${BLEND_CONFORMANCE_DIR}/families_test.cpp)
 blend_conformance_test(golden_test ${BLEND_CONFORMANCE_DIR}/golden_test.cpp)
+blend_conformance_test(lora_test ${BLEND_CONFORMANCE_DIR}/lora_test.cpp)
+target_link_libraries(lora_test PRIVATE nlohmann_json::nlohmann_json)
 blend_conformance_test(misses_test ${BLEND_CONFORMANCE_DIR}/misses_test.cpp)
 if(BLEND_REMOTE)
   blend_conformance_test(remote_test ${BLEND_CONFORMANCE_DIR}/remote_test.cpp)
@@ -112,7 +114,7 @@ blend_warnings(random_model)
 # The golden files of tokenizers and of models against the libraries that made them, where those are
 # installed: -DBLEND_REFERENCE_PYTHON=.../bin/python names an interpreter that has them.
 set(BLEND_REFERENCE_PYTHON "" CACHE FILEPATH
-    "Python with tokenizers, transformers, torch, safetensors, gguf and llama_cpp")
+    "Python with tokenizers, transformers, torch, peft, safetensors, gguf and llama_cpp")
 if(BLEND_REFERENCE_PYTHON)
   add_test(NAME conformance.tokenizers_live COMMAND ${BLEND_REFERENCE_PYTHON} -B
            ${BLEND_CONFORMANCE_DIR}/tokenizers/make_golden.py --check)
@@ -121,7 +123,9 @@ if(BLEND_REFERENCE_PYTHON)
   add_test(NAME conformance.families_live COMMAND ${BLEND_REFERENCE_PYTHON} -B
            ${BLEND_CONFORMANCE_DIR}/golden/families.py --check
            --random-model $<TARGET_FILE:random_model>)
-  set_tests_properties(conformance.tokenizers_live conformance.hf_live conformance.families_live
+  add_test(NAME conformance.lora_live COMMAND ${BLEND_REFERENCE_PYTHON} -B
+           ${BLEND_CONFORMANCE_DIR}/lora/make_adapters.py --check)
+  set_tests_properties(conformance.lora_live conformance.tokenizers_live conformance.hf_live conformance.families_live
                        PROPERTIES LABELS conformance SKIP_RETURN_CODE 77 TIMEOUT 1200)
 endif()
 

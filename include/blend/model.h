@@ -26,6 +26,17 @@ typedef struct blend_model blend_model;
                                    blend_ctx_backend() names VNNI or the dot product. Answers differ
                                    a little: docs/quality.md. CPU only, else UNSUPPORTED */
 
+/* A LoRA adapter: fine-tuning that is added to the model's matrices while they compute, which stay
+ * as they are. docs/models.md says which adapters there are. */
+typedef struct blend_lora {
+  uint32_t struct_size; /* the same in every element of an array */
+  uint32_t reserved;    /* 0 */
+  const char *path;     /* a GGUF file as llama.cpp's converter writes it, or a PEFT directory
+                           (adapter_config.json and adapter_model.safetensors) */
+  double scale;         /* of what it adds, besides its own alpha; 0 (default): 1. What should have
+                           no effect is left out */
+} blend_lora;
+
 typedef struct blend_model_options {
   uint32_t struct_size;
   uint32_t weights;           /* BLEND_WEIGHTS_* */
@@ -33,6 +44,10 @@ typedef struct blend_model_options {
   blend_progress_fn progress; /* bytes of weights read */
   void *progress_user;
   const blend_cancel *cancel;
+  const blend_lora *loras; /* [n_loras]; they add up. Their contents and scales are part of the
+                              model's fingerprint, so chunks that were stored without them, or with
+                              others, are not found; their order is not */
+  size_t n_loras;
 } blend_model_options;
 
 BLEND_API int32_t blend_model_options_init(blend_model_options *options, size_t struct_size);
@@ -42,8 +57,8 @@ BLEND_API int32_t blend_model_options_init(blend_model_options *options, size_t 
  * and tokenizers. Files are mapped, every offset and shape in them is checked, and the weights are
  * packed for this machine.
  * Errors: NOT_FOUND, IO, FORMAT (names the file and the offset, member or tensor), UNSUPPORTED
- * (names what is unknown), NUMERIC (a NaN or infinity in the weights), OUT_OF_MEMORY, CANCELLED,
- * CALLBACK. */
+ * (names what is unknown), NUMERIC (a NaN or infinity in the weights), MISMATCH (a LoRA adapter of
+ * another model), OUT_OF_MEMORY, CANCELLED, CALLBACK. */
 BLEND_API int32_t blend_model_open(blend_model **out, const blend_ctx *ctx, const char *path,
                                    const blend_model_options *options, blend_error **err);
 BLEND_API void blend_model_close(blend_model *model);
@@ -73,10 +88,26 @@ typedef struct blend_model_info {
   const char *name;          /* general.name or "" */
   const char *weight_dtype;  /* "f32", "f16", "bf16", "q8_0", ...: the file's matrices */
   const char *chat_template; /* Jinja source, which blend_chat_render renders; "": none */
-  uint8_t fingerprint[32];   /* SHA-256 over weights, tokenizer and hyperparameters */
+  uint8_t fingerprint[32];   /* SHA-256 over weights, tokenizer, hyperparameters and adapters */
+  uint64_t n_loras;          /* LoRA adapters that it was opened with */
 } blend_model_info;
 
 BLEND_API int32_t blend_model_get_info(const blend_model *model, blend_model_info *info,
+                                       blend_error **err);
+
+/* One of the LoRA adapters that a model was opened with. */
+typedef struct blend_lora_info {
+  uint32_t struct_size;
+  uint32_t rank;       /* the largest of its matrices */
+  uint64_t n_matrices; /* of the model, that it changes */
+  double scale;
+  const char *path;    /* as it was given; valid while the model is open */
+  uint8_t digest[32];  /* SHA-256 over what it adds, whatever its file's format */
+} blend_lora_info;
+
+/* `index` counts them in the order of blend_model_options.loras. Errors: INVALID_ARGUMENT (there are
+ * not as many). */
+BLEND_API int32_t blend_model_get_lora(const blend_model *model, size_t index, blend_lora_info *info,
                                        blend_error **err);
 
 #define BLEND_TOKENIZE_BOS 1u     /* put BOS in front, if the model expects it (add_bos) */

@@ -32,7 +32,8 @@ extern "C" {
 /* ---- A profile ---------------------------------------------------------------------------- */
 
 /* Opens a profile file. `path` NULL: the one beside the model, FILE.profile for a file and
- * DIRECTORY/blend.profile for a directory. A fuse does not open it by itself, because the chunks
+ * DIRECTORY/blend.profile for a directory; with LoRA adapters another one, ".lora-" and twelve
+ * digits of the model's fingerprint before ".profile". A fuse does not open it by itself, because the chunks
  * must have been precomputed with the profile's chunk prefix. Give that prefix to blend_precompute,
  * and apply the profile to the fuse (blend_profile_apply).
  * Errors: NOT_FOUND, IO, FORMAT (not a profile, or truncated), CORRUPT (its checksum fails),

@@ -21,6 +21,9 @@ Status check_flags(uint32_t flags) {
                            flags);
 }
 
+// Asked before the array is read.
+constexpr size_t kMostLoras = 1024;
+
 // The protocol of every output buffer: the full count always, the content only if it all fits.
 template <typename T>
 Status copy_out(const T* data, size_t n, T* out, size_t capacity, size_t* n_out, const char* unit) {
@@ -31,6 +34,27 @@ Status copy_out(const T* data, size_t n, T* out, size_t capacity, size_t* n_out,
   }
   if (n > 0) std::memcpy(out, data, n * sizeof(T));
   return Status::ok();
+}
+
+blend::Result<std::vector<blend::LoraOptions>> read_loras(const blend_model_options& o) {
+  std::vector<blend::LoraOptions> loras;
+  if (o.n_loras == 0) return loras;
+  BLEND_REQUIRE(o.loras);
+  if (o.n_loras > kMostLoras) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "n_loras is %zu; at most %zu make sense",
+                             o.n_loras, kMostLoras);
+  }
+  BLEND_RETURN_IF_ERROR(blend::capi::check_elements(o.loras, o.n_loras, "LoRA adapter"));
+  for (size_t i = 0; i < o.n_loras; ++i) {
+    blend_lora lora{};
+    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(blend::capi::element(o.loras, i), lora));
+    if (lora.path == nullptr || lora.reserved != 0) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "LoRA adapter %zu: %s", i,
+                               lora.path == nullptr ? "path is NULL" : "reserved is not 0");
+    }
+    loras.push_back({lora.path, lora.scale == 0 ? 1.0 : lora.scale});
+  }
+  return loras;
 }
 
 }  // namespace
@@ -50,7 +74,12 @@ blend::Result<std::shared_ptr<const blend::Model>> blend_model::loaded() const {
 std::string blend_model::profile_path(const char* named) const {
   if (named != nullptr) return named;
   std::error_code none;
-  return std::filesystem::is_directory(path, none) ? path + "/blend.profile" : path + ".profile";
+  const std::string stem = std::filesystem::is_directory(path, none) ? path + "/blend" : path;
+  // With adapters the model is another, and so is what was measured of it.
+  const blend::Model* const model = description->loaded();
+  if (model == nullptr || model->loras().empty()) return stem + ".profile";
+  const std::span<const uint8_t> first(model->fingerprint().data(), 6);
+  return stem + ".lora-" + blend::to_hex(first) + ".profile";
 }
 
 extern "C" {
@@ -73,12 +102,15 @@ int32_t blend_model_open(blend_model** out, const blend_ctx* ctx, const char* pa
       return blend::make_error(BLEND_E_INVALID_ARGUMENT,
                                "weights %u: no BLEND_WEIGHTS_ value of this version", o.weights);
     }
+    BLEND_ASSIGN(std::vector<blend::LoraOptions> loras, read_loras(o));
     auto handle = std::make_unique<blend_model>();
     const auto begin = std::chrono::steady_clock::now();
-    auto loaded = blend::Model::load(
-        ctx->runtime, path,
-        {.max_context = o.max_context, .weights = static_cast<blend::WeightForm>(o.weights)},
-        blend::capi::make_watch(o.cancel, o.progress, o.progress_user));
+    auto loaded =
+        blend::Model::load(ctx->runtime, path,
+                           {.max_context = o.max_context,
+                            .weights = static_cast<blend::WeightForm>(o.weights),
+                            .loras = std::move(loras)},
+                           blend::capi::make_watch(o.cancel, o.progress, o.progress_user));
     if (!loaded.is_ok()) return loaded.status().with_context("model '" + std::string(path) + "'");
     blend::capi::tell_opened(ctx->runtime->log(), **loaded, path, begin);
     handle->description = std::move(*loaded);
@@ -106,6 +138,7 @@ int32_t blend_model_get_info(const blend_model* model, blend_model_info* info, b
       i.n_parameters = loaded->n_parameters();
       i.weight_bytes = loaded->weight_bytes();
       i.weights = static_cast<uint32_t>(loaded->weight_form());
+      i.n_loras = loaded->loras().size();
     }
     i.n_layers = c.n_layers;
     i.d_model = c.d_model;
@@ -124,6 +157,28 @@ int32_t blend_model_get_info(const blend_model* model, blend_model_info* info, b
                          ? blend::dtype_name(c.weight_dtype)
                          : blend::block_type_name(c.weight_blocks);
     std::memcpy(i.fingerprint, m.fingerprint().data(), m.fingerprint().size());
+    return blend::capi::write_struct(info, i);
+  });
+}
+
+int32_t blend_model_get_lora(const blend_model* model, size_t index, blend_lora_info* info,
+                             blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(model);
+    const blend::Model* const loaded = model->description->loaded();
+    const size_t n = loaded == nullptr ? 0 : loaded->loras().size();
+    if (index >= n) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT,
+                               "there is no LoRA adapter %zu: the model was opened with %zu", index,
+                               n);
+    }
+    const blend::LoraInfo& lora = loaded->loras()[index];
+    blend_lora_info i{};
+    i.rank = lora.rank;
+    i.n_matrices = lora.n_matrices;
+    i.scale = lora.options.scale;
+    i.path = lora.options.path.c_str();
+    std::memcpy(i.digest, lora.digest.data(), lora.digest.size());
     return blend::capi::write_struct(info, i);
   });
 }

@@ -46,6 +46,9 @@ Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t ma
   if (c.post_norms || c.residual_scale != 1 || c.experts.count != 0) {
     BLEND_RETURN_IF_ERROR(allocate(f->added_, f->block_, c.d_model, kept));
   }
+  if (const uint32_t rank = model.largest_lora_rank(); rank != 0) {
+    BLEND_RETURN_IF_ERROR(allocate(f->low_, f->block_, rank, operand));
+  }
   if (c.experts.count != 0) {
     BLEND_RETURN_IF_ERROR(allocate(f->scores_, f->block_, c.experts.count, kept));
     BLEND_ASSIGN(f->expert_scratch_, b.allocate(b.experts()->scratch_bytes(c, f->block_)));
@@ -59,6 +62,16 @@ Result<std::unique_ptr<Forward>> Forward::create_for_steps(const Model& model, u
   BLEND_ASSIGN(std::unique_ptr<Forward> f, create(model, max_rows, max_rows));
   if (traits.pads_steps) f->product_rows_ = max_rows;
   return f;
+}
+
+Status Forward::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
+  Backend& b = model_.backend();
+  BLEND_RETURN_IF_ERROR(b.matmul(w, padded(x), padded(y), accumulate));
+  const LoraWeights* const lora = model_.lora(w);
+  if (lora == nullptr) return Status::ok();
+  const Tensor low = padded(operand(*low_, static_cast<uint32_t>(x.rows), lora->rank));
+  BLEND_RETURN_IF_ERROR(b.matmul(*lora->down, padded(x), low, false));
+  return b.matmul(*lora->up, low, padded(y), true);
 }
 
 Status Forward::embed(const int32_t* tokens, Tensor x) {

@@ -138,9 +138,8 @@ class Forward {
 
   // Backend::matmul() of a step, including the rows that pad it: they come after the step's in
   // every scratch, hold old data, and are never read.
-  Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
-    return model_.backend().matmul(w, padded(x), padded(y), accumulate);
-  }
+  // Adds what the model's adapters add.
+  Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate);
   Tensor padded(Tensor t) const {
     t.rows = std::max(t.rows, product_rows_);
     return t;
@@ -188,6 +187,7 @@ class Forward {
   std::unique_ptr<DeviceBuffer> act_;     // [block, common_d_ff]
   std::unique_ptr<DeviceBuffer> added_;   // [block, d_model] where results are normed or scaled
                                           // before they are added, or are of experts; else null
+  std::unique_ptr<DeviceBuffer> low_;     // [block, the largest rank of an adapter]; null without
   std::unique_ptr<DeviceBuffer> scores_;  // [block, experts.count]; like the next null without them
   std::unique_ptr<DeviceBuffer> expert_scratch_;  // ExpertOps::scratch_bytes()
   std::unique_ptr<DeviceBuffer> logits_;          // [max_logits, n_vocab]

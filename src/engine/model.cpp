@@ -1,5 +1,7 @@
 #include "engine/model.h"
 
+#include <algorithm>
+
 #include "engine/shared_steps.h"
 #include "model/tensor_table.h"
 
@@ -45,6 +47,8 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
                       model->config().experts.count);
   }
 
+  BLEND_ASSIGN(const LoraSet loras, LoraSet::open(*model->source_, options.loras));
+  model->loras_ = loras.infos();
   // Hashing first also brings the file into the page cache at the disk's sequential speed.
   ThreadPool& pool = model->runtime_->pool();
   const auto parallel = [&pool](size_t n, const std::function<void(size_t)>& task) {
@@ -59,7 +63,8 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
     config.rope = config.long_rope;
     model->fingerprint_ = Sha256Hasher().field(to_hex(model->fingerprint_)).field("long").finish();
   }
-  BLEND_RETURN_IF_ERROR(model->pack(watch));
+  model->fingerprint_ = loras.fingerprint(model->fingerprint_);
+  BLEND_RETURN_IF_ERROR(model->pack(loras, watch));
   if (const uint32_t rows = model->backend().traits().step_rows; rows > 1) {
     model->steps_ = std::make_unique<SharedSteps>(*model, rows);
   }
@@ -87,13 +92,14 @@ Status Model::pack_vector(std::unique_ptr<Weight>& out, uint32_t layer,
   return Status::ok();
 }
 
-Status Model::pack(const Watch& watch) {
+Status Model::pack(const LoraSet& loras, const Watch& watch) {
   Backend& b = backend();
   if (DeviceMemory* const memory = b.device_memory();
       memory != nullptr && form_ == WeightForm::packed) {
     BLEND_RETURN_IF_ERROR(memory->check_capacity(source_->n_parameters()));
   }
   BLEND_RETURN_IF_ERROR(pack_matrix(output_, 0, {TensorRole::output}));
+  BLEND_RETURN_IF_ERROR(pack_lora(*output_, 0, {TensorRole::output}, loras));
   const TensorView& embedding = source_->tensor(TensorRole::embedding, 0);
   const bool tied = &source_->tensor(TensorRole::output, 0) == &embedding;
   BLEND_ASSIGN(embedding_, b.load_table(embedding, tied));
@@ -103,17 +109,19 @@ Status Model::pack(const Watch& watch) {
   layers_.resize(config().n_layers);
   for (uint32_t i = 0; i < config().n_layers; ++i) {
     BLEND_RETURN_IF_ERROR(watch.check());
-    BLEND_RETURN_IF_ERROR(pack_layer(i));
+    BLEND_RETURN_IF_ERROR(pack_layer(i, loras));
+    BLEND_RETURN_IF_ERROR(pack_loras(i, loras));
   }
   return Status::ok();
 }
 
-Status Model::pack_layer(uint32_t layer) {
+Status Model::pack_layer(uint32_t layer, const LoraSet& loras) {
   using R = TensorRole;
   LayerWeights& l = layers_[layer];
   PackedQkv* const packed = backend().packed_qkv();
-  // One product with what follows it knows only norms of heads before RoPE.
-  if (packed != nullptr && config().qk_norm <= QkNorm::heads) {
+  // One product with what follows it knows only norms of heads before RoPE, and no adapters.
+  if (packed != nullptr && config().qk_norm <= QkNorm::heads &&
+      !loras.adds_to(layer, {R::attn_q, R::attn_k, R::attn_v})) {
     BLEND_RETURN_IF_ERROR(pack_matrix(l.qkv, layer, {R::attn_q, R::attn_k, R::attn_v}));
     const int64_t q_dim = config().q_dim(), kv_dim = config().kv_dim();
     BLEND_ASSIGN(l.q, packed->part_of(*l.qkv, 0, q_dim));
@@ -138,6 +146,32 @@ Status Model::pack_layer(uint32_t layer) {
   BLEND_RETURN_IF_ERROR(pack_qk_norms(layer));
   BLEND_RETURN_IF_ERROR(pack_vector(l.attn_post_norm, layer, {R::attn_post_norm}, offset));
   return pack_vector(l.ffn_post_norm, layer, {R::ffn_post_norm}, offset);
+}
+
+Status Model::pack_lora(const Weight& matrix, uint32_t layer,
+                        std::initializer_list<TensorRole> roles, const LoraSet& loras) {
+  BLEND_ASSIGN(std::unique_ptr<LoraWeights> added, loras.load(backend(), config(), layer, roles));
+  if (added == nullptr) return Status::ok();
+  weight_bytes_ += added->bytes();
+  lora_weights_.emplace(&matrix, std::move(added));
+  return Status::ok();
+}
+
+Status Model::pack_loras(uint32_t layer, const LoraSet& loras) {
+  using R = TensorRole;
+  const LayerWeights& l = layers_[layer];
+  BLEND_RETURN_IF_ERROR(pack_lora(*l.q, layer, {R::attn_q}, loras));
+  BLEND_RETURN_IF_ERROR(pack_lora(*l.kv, layer, {R::attn_k, R::attn_v}, loras));
+  BLEND_RETURN_IF_ERROR(pack_lora(*l.attn_out, layer, {R::attn_out}, loras));
+  if (config().has_experts(layer)) return Status::ok();
+  BLEND_RETURN_IF_ERROR(pack_lora(*l.gate_up, layer, {R::ffn_gate, R::ffn_up}, loras));
+  return pack_lora(*l.ffn_down, layer, {R::ffn_down}, loras);
+}
+
+uint32_t Model::largest_lora_rank() const {
+  uint32_t most = 0;
+  for (const auto& [matrix, added] : lora_weights_) most = std::max(most, added->rank);
+  return most;
 }
 
 Status Model::pack_experts(std::unique_ptr<Weight>& out, uint32_t layer,

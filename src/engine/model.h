@@ -4,10 +4,12 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/rate_meter.h"
 #include "base/threads/cancel.h"
+#include "engine/lora_weights.h"
 #include "engine/model_description.h"
 #include "model/model_source.h"
 
@@ -56,6 +58,7 @@ class Model final : public ModelDescription {
     uint32_t max_context = 0;  // 0: the training length; more than that is refused
     // automatic: mapped where they are quantized and the backend can, else packed.
     WeightForm weights = WeightForm::automatic;
+    std::vector<LoraOptions> loras = {};
   };
   static Result<std::shared_ptr<const Model>> load(std::shared_ptr<Runtime> runtime,
                                                    const std::string& path, const Options& options,
@@ -73,6 +76,15 @@ class Model final : public ModelDescription {
   const Weight& output() const { return *output_; }            // [n_vocab, d_model]
   const LayerWeights& layer(uint32_t i) const { return layers_[i]; }
 
+  // The adapters that it was opened with.
+  const std::vector<LoraInfo>& loras() const { return loras_; }
+  // What they add to the product with one of the matrices above; null: nothing.
+  const LoraWeights* lora(const Weight& matrix) const {
+    const auto added = lora_weights_.find(&matrix);
+    return added == lora_weights_.end() ? nullptr : added->second.get();
+  }
+  uint32_t largest_lora_rank() const;
+
   // Lets sequences decode together; null: the backend cannot.
   SharedSteps* steps() const { return steps_.get(); }
 
@@ -83,8 +95,12 @@ class Model final : public ModelDescription {
 
  private:
   explicit Model(std::shared_ptr<Runtime> runtime);
-  Status pack(const Watch& watch);
-  Status pack_layer(uint32_t layer);
+  Status pack(const LoraSet& loras, const Watch& watch);
+  Status pack_layer(uint32_t layer, const LoraSet& loras);
+  // What the adapters add to the products of a layer.
+  Status pack_loras(uint32_t layer, const LoraSet& loras);
+  Status pack_lora(const Weight& matrix, uint32_t layer, std::initializer_list<TensorRole> roles,
+                   const LoraSet& loras);
   Status pack_qk_norms(uint32_t layer);
   Status pack_feed_forward(uint32_t layer);
   Status pack_expert_biases(uint32_t layer);
@@ -108,6 +124,8 @@ class Model final : public ModelDescription {
   std::unique_ptr<Weight> output_norm_;
   std::unique_ptr<Weight> output_;
   std::vector<LayerWeights> layers_;
+  std::vector<LoraInfo> loras_;
+  std::unordered_map<const Weight*, std::unique_ptr<LoraWeights>> lora_weights_;
   mutable RateMeter compute_meter_;
   std::unique_ptr<SharedSteps> steps_;
 };

@@ -348,6 +348,51 @@ void arguments_segments(const fixture* f) {
   close_world(&w);
 }
 
+void arguments_loras(const fixture* f) {
+  blend_ctx* ctx = open_ctx();
+  blend_model* model = NULL;
+  blend_lora_info info = {.struct_size = sizeof info};
+  blend_lora loras[2];
+  blend_model_options m;
+  REQUIRE(ctx != NULL);
+  memset(loras, 0, sizeof loras);
+  loras[0].struct_size = loras[1].struct_size = sizeof loras[0];
+  loras[0].path = loras[1].path = "/nowhere/adapter.gguf";
+  CHECK(blend_model_options_init(&m, sizeof m) == BLEND_OK);
+#define OPENS(code, words) \
+  CHECK_SAYS(code, words, blend_model_open(&model, ctx, f->model, &m, &err))
+  m.n_loras = 1;
+  OPENS(INVALID, "loras");
+  m.loras = loras;
+  OPENS(BLEND_E_NOT_FOUND, "/nowhere/adapter.gguf");
+  m.n_loras = SIZE_MAX / 2;
+  OPENS(INVALID, "n_loras");
+  m.n_loras = 2;
+  loras[1].struct_size = 8;
+  OPENS(BLEND_E_INVALID_STRUCT, "LoRA adapter 1");
+  loras[1].struct_size = sizeof loras[0];
+  loras[1].path = NULL;
+  OPENS(INVALID, "LoRA adapter 1: path");
+  loras[1].path = loras[0].path;
+  loras[1].reserved = 1;
+  OPENS(INVALID, "reserved");
+  loras[1].reserved = 0;
+  loras[0].scale = HUGE_VAL;
+  OPENS(INVALID, "not finite");
+  loras[0].scale = 0;
+  /* A model is no adapter. */
+  loras[0].path = f->model;
+  OPENS(BLEND_E_FORMAT, "general.type");
+  CHECK(model == NULL);
+#undef OPENS
+  m.n_loras = 0;
+  CHECK_OK(blend_model_open(&model, ctx, f->model, &m, &err));
+  CHECK_SAYS(INVALID, "no LoRA adapter 0", blend_model_get_lora(model, 0, &info, &err));
+  CHECK_CODE(INVALID, blend_model_get_lora(NULL, 0, &info, &err));
+  blend_model_close(model);
+  blend_ctx_close(ctx);
+}
+
 void arguments_context_length(const fixture* f) {
   world w;
   static int32_t tokens[600];

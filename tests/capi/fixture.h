@@ -129,6 +129,7 @@ void close_world(world* w);
   X(arguments_fuse_options)              \
   X(arguments_segments)                  \
   X(arguments_context_length)            \
+  X(arguments_loras)                     \
   X(arguments_buffers)                   \
   X(chunks_by_id)                        \
   X(chunks_behind_bos)                   \

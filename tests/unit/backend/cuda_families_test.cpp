@@ -8,6 +8,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "engine/forward.h"
 #include "engine/sequence.h"
+#include "support/lora_writer.h"
 #include "support/random_model.h"
 #include "support/temp_dir.h"
 
@@ -25,7 +26,8 @@ class CudaFamilies : public testing::TestWithParam<test::RandomFamily> {
                           std::shared_ptr<const Model>& to) {
       auto runtime = Runtime::create(2, {}, make);
       ASSERT_TRUE(runtime.is_ok());
-      auto model = Model::load(*runtime, path, {.weights = WeightForm::packed}, {});
+      auto model =
+          Model::load(*runtime, path, {.weights = WeightForm::packed, .loras = loras(spec)}, {});
       ASSERT_TRUE(model.is_ok()) << model.status().message();
       to = *model;
     };
@@ -38,6 +40,7 @@ class CudaFamilies : public testing::TestWithParam<test::RandomFamily> {
     }
   }
   void TearDown() override { simt::set_machine({}); }
+  virtual std::vector<LoraOptions> loras(const test::RandomModelSpec& /*spec*/) { return {}; }
 
   // Logits of rows at once, and of steps after them: issued, recorded, run again.
   std::vector<float> logits(const std::shared_ptr<const Model>& model) const {
@@ -56,23 +59,41 @@ class CudaFamilies : public testing::TestWithParam<test::RandomFamily> {
     return all;
   }
 
+  // Of the device beside the CPU's, as a share of their size.
+  double off() const {
+    const auto got = logits(device_), want = logits(cpu_);
+    EXPECT_EQ(got.size(), want.size());
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const auto g = static_cast<double>(got[i]), w = static_cast<double>(want[i]);
+      sum += (g - w) * (g - w);
+      squares += w * w;
+    }
+    return std::sqrt(sum / squares);
+  }
+
   test::TempDir dir_;
   std::shared_ptr<const Model> device_, cpu_;
   std::vector<int32_t> tokens_;
 };
 
 TEST_P(CudaFamilies, AreThoseOfTheCpu) {
-  const auto got = logits(device_), want = logits(cpu_);
-  ASSERT_EQ(got.size(), want.size());
-  double sum = 0, squares = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const auto g = static_cast<double>(got[i]), w = static_cast<double>(want[i]);
-    sum += (g - w) * (g - w);
-    squares += w * w;
-  }
   // Operands are rounded to bf16 on one side; other weights, a bias or a norm left out give 0.1
   // and more.
-  EXPECT_LT(std::sqrt(sum / squares), 0.03);
+  EXPECT_LT(off(), 0.03);
+}
+
+// With an adapter of every matrix, Q, K and V are no longer one product.
+class CudaLora : public CudaFamilies {
+ protected:
+  std::vector<LoraOptions> loras(const test::RandomModelSpec& spec) override {
+    return {{test::gguf_lora(test::random_lora(spec, 5)).write(dir_.file("lora.gguf")), 0.8}};
+  }
+};
+
+TEST_P(CudaLora, IsThatOfTheCpu) {
+  // Q and the feed-forward's rows are rounded once more, where the adapter is added.
+  EXPECT_LT(off(), 0.06);
 }
 
 // Q that was made with K and V is used for its own rows and its own layer alone, whatever is asked
@@ -150,6 +171,8 @@ TEST(CudaExperts, AreRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Random, CudaFamilies, testing::ValuesIn(families(false)),
+                         [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Random, CudaLora, testing::ValuesIn(families(false)),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
