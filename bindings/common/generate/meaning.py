@@ -49,6 +49,7 @@ ENUMS = [
 # What the library tells of itself: struct, and "<its name> <says>."
 INFOS = {
     "model_info": "describes an open model",
+    "lora_info": "is a LoRA adapter that a model was opened with",
     "store_stat": "is the state of a store",
     "codec_stat": "is what one codec holds in a store",
     "chunk_info": "describes one stored chunk",

@@ -10,6 +10,12 @@ void EmbedInputs::add_text(const std::string& text) noexcept {
 void EmbedInputs::add_tokens(const int32_t* tokens, size_t n_tokens) noexcept {
   keep([&] { tokens_.emplace_back(tokens, tokens + n_tokens); });
 }
+void ModelOptions::add_lora(const std::string& path, double scale) noexcept {
+  keep([&] {
+    lora_paths_.push_back(path);
+    lora_scales_.push_back(scale);
+  });
+}
 ModelDescription::ModelDescription() noexcept { show(*this, blendpp::ModelDescription()); }
 void ModelDescription::add_rope_freq_factor(float factor) noexcept {
   keep([&] { factors_.push_back(factor); });
@@ -166,6 +172,9 @@ Model* Model::open(const Context& ctx, const std::string& path, const ModelOptio
     give(c, s);
     c.on_progress = progress_of(s);
     c.cancel = raw(s.cancel_);
+    for (size_t i = 0; i < s.lora_scales_.size(); ++i) {
+      c.loras.push_back({s.lora_paths_[i], s.lora_scales_[i]});
+    }
     const auto context = ctx.slot().get();
     return new Model(make_slot("model", std::make_shared<blendpp::Model>(*context, path, c)));
   });
@@ -184,6 +193,13 @@ Model* Model::create_from_description(const Context& ctx, const ModelDescription
     }
     const auto context = ctx.slot().get();
     return new Model(make_slot("model", std::make_shared<blendpp::Model>(*context, c)));
+  });
+}
+
+LoraInfo Model::lora(size_t i, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    const auto model = slot_->get();  // its path is valid while it is open
+    return shown<LoraInfo>(model->lora(i));
   });
 }
 

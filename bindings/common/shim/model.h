@@ -17,6 +17,16 @@ class ModelOptions : public Call {
  public:
   ModelOptions() noexcept;
   BLEND_MODEL_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
+  // A LoRA adapter, after those that were added before.
+  void add_lora(const std::string& path, double scale) noexcept;
+#ifndef SWIG
+  std::vector<std::string> lora_paths_;
+  std::vector<double> lora_scales_;
+#endif
+};
+
+struct LoraInfo {
+  BLEND_LORA_INFO_FIELDS(BLEND_SHIM_DECLARE)
 };
 
 struct ModelInfo {
@@ -169,6 +179,8 @@ class Model {
                                         Outcome& out) noexcept;
   ~Model();
   ModelInfo info(Outcome& out) const noexcept;
+  // i < info().n_loras.
+  LoraInfo lora(size_t i, Outcome& out) const noexcept;
   // Text is bytes of UTF-8, in and out; output may be cut inside a sequence.
   View tokenize(const std::string& text, uint32_t flags, Outcome& out) const noexcept;
   std::string detokenize(const int32_t* tokens, size_t n_tokens, uint32_t flags,

@@ -41,6 +41,24 @@ func TestModelInfo(t *testing.T) {
 	}
 }
 
+func TestLoras(t *testing.T) {
+	adapter := filepath.Join(filepath.Dir(modelPath), "../../tests/conformance/lora/blend-qa.gguf")
+	loras := []blend.Lora{{Path: adapter}, {Path: adapter, Scale: -0.25}}
+	adapted := must(blend.OpenModel(bg, ctx, modelPath, &blend.ModelOptions{Loras: loras}))(t)
+	defer adapted.Close()
+	list := must(adapted.Loras())(t)
+	if len(list) != 2 || list[0].Path != adapter || list[0].Scale != 1 || list[1].Scale != -0.25 || list[0].Rank != 2 {
+		t.Errorf("%+v", list)
+	}
+	if must(adapted.Info())(t).Fingerprint == must(model.Info())(t).Fingerprint {
+		t.Error("the fingerprint says nothing of the adapters")
+	}
+	_, err := blend.OpenModel(bg, ctx, modelPath, &blend.ModelOptions{Loras: []blend.Lora{{Path: modelPath}}})
+	if !errors.Is(err, blend.ErrFormat) {
+		t.Errorf("a model is no adapter: %v", err)
+	}
+}
+
 func TestTokenizeThereAndBack(t *testing.T) {
 	for _, text := range []string{"", "a", documents[0], "na\u00efve \u96ea \x00 z", "\xff\xfe"} {
 		ids := tokens(t, text)

@@ -15,14 +15,22 @@ type Model struct {
 
 // ModelOptions are options of OpenModel. The zero value has the defaults.
 type ModelOptions struct {
+	// Loras are LoRA adapters, which add up. Chunks that are stored with them are found with them alone.
+	Loras []Lora
 	//blend:fields model_options
 	// Progress is told the bytes of weights read; an error stops the call, which gives it back.
 	Progress func(done, total int64) error
 }
 
+// Lora is a LoRA adapter that a model is opened with.
+type Lora struct {
+	Path  string  // a GGUF file, or a PEFT directory
+	Scale float64 // of what it adds, besides its own alpha; 0: 1
+}
+
 // OpenModel opens a GGUF file or a Hugging Face directory. options may be nil. Errors: ErrNotFound,
 // ErrIO, ErrFormat (names the offset or tensor), ErrUnsupported (names what was met), ErrNumeric,
-// ErrOutOfMemory, ErrCancelled.
+// ErrMismatch (a LoRA adapter of another model), ErrOutOfMemory, ErrCancelled.
 func OpenModel(ctx context.Context, c *Context, path string, options *ModelOptions) (*Model, error) {
 	if c == nil || c.raw == nil {
 		return nil, closed("context")
@@ -36,6 +44,9 @@ func OpenModel(ctx context.Context, c *Context, path string, options *ModelOptio
 	r := raw.NewModelOptions()
 	defer raw.DeleteModelOptions(r)
 	//blend:set model_options
+	for _, lora := range o.Loras {
+		r.Add_lora(lora.Path, lora.Scale)
+	}
 	call.set(r)
 	opened := raw.ModelOpen(c.raw, path, r, call.out)
 	if err := call.end(); err != nil {
@@ -66,6 +77,22 @@ func (m *Model) call(use func(r raw.Model, out raw.Outcome)) error {
 func (m *Model) Info() (info ModelInfo, err error) {
 	err = m.call(func(r raw.Model, out raw.Outcome) { info = takenModelInfo(r.Info(out)) })
 	return info, err
+}
+
+// Loras gives the LoRA adapters that it was opened with.
+func (m *Model) Loras() ([]LoraInfo, error) {
+	info, err := m.Info()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]LoraInfo, info.Loras)
+	for i := range list {
+		err := m.call(func(r raw.Model, out raw.Outcome) { list[i] = takenLoraInfo(r.Lora(int64(i), out)) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
 }
 
 // Tokenize gives the tokens of a text; bytes that are not UTF-8 become byte tokens.

@@ -25,9 +25,10 @@ from ._enums import (RATIO_AUTO, RATIO_FIDELITY, AdviceFlags, Codec, Correction,
 from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, Generation, Token
 from ._infos import (Advice, ChunkInfo, CodecCost, CodecStat, FusionInfo, LayerInfo, MachineInfo, Measurement,
-                     ModelInfo, ProfileInfo, SegmentInfo, StoreStat, Verdict)
+                     LoraInfo, ModelInfo, ProfileInfo, SegmentInfo, StoreStat, Verdict)
 from ._missing import MissingFileError
 from ._model import CorpusChunk, CorpusRecord, Model, Stored
+from ._model_base import Lora
 from ._layerwise import Layerwise
 from ._log import LogRecord, to_logging
 from ._profile import Machine, Profile

@@ -88,11 +88,12 @@ class Model(ModelBase):
     """Weights, tokenizer and description of one model. Immutable, thread-safe.
 
     path: a GGUF file (v2 or v3) or a Hugging Face directory; docs/models.md says which there are.
+    loras: LoRA adapters, paths or :class:`Lora`; they add up, and chunks that are stored with them are found with them alone
     # blend:documentation model_options
     progress: bytes of weights read
 
     Raises MissingFileError (a FileNotFoundError), IoError, FormatError (names the offset or tensor), UnsupportedError (names
-    what was met), NumericError, OutOfMemoryError, CancelledError.
+    what was met), NumericError, MismatchError (a LoRA adapter of another model), OutOfMemoryError, CancelledError.
     """
 
     def precompute(self, store: Store, tokens: Tokens, *, chunk_prefix: Optional[Tokens] = None,

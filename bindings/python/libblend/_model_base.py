@@ -1,7 +1,7 @@
 """A model's weights, tokenizer and shape: what prompts, profiles and machines need of it."""
 
 import os
-from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar, Union
+from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 import numpy as np
 
@@ -10,11 +10,20 @@ from ._arrays import Tokens, copy_out, tokens_in
 from ._call import Cancel, Progress, watched
 from ._context import Closable, Context
 from ._enums import choice
-from ._infos import ModelInfo
+from ._infos import LoraInfo, ModelInfo
 from ._missing import files
 from ._types import Path
 
 M = TypeVar("M", bound="ModelBase")
+
+
+class Lora(NamedTuple):
+    """A LoRA adapter that a model is opened with."""
+
+    path: Path
+    """a GGUF file, or a PEFT directory (adapter_config.json and adapter_model.safetensors)"""
+    scale: float = 1.0
+    """of what it adds, besides its own alpha"""
 
 
 class ModelBase(Closable):
@@ -22,10 +31,16 @@ class ModelBase(Closable):
     machines need no more of a model than this."""
 
     def __init__(self, ctx: Context, path: Path, *,
+                 loras: "Iterable[Union[Path, Lora]]" = (),
                  # blend:parameters model_options
                  progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> None:
         options = raw.ModelOptions()
         # blend:set model_options
+        for lora in _enums.listed(loras, "loras"):
+            adapter = lora if isinstance(lora, Lora) else Lora(lora)
+            if adapter.scale == 0:
+                raise ValueError("a LoRA adapter of scale 0 has no effect: leave it out")
+            options.add_lora(os.fsencode(adapter.path), adapter.scale)
         with files(path), watched(options, progress, cancel):
             self._raw = raw.Model.open(ctx._raw, os.fsencode(path), options)
         self._name = os.fsdecode(path)
@@ -56,6 +71,11 @@ class ModelBase(Closable):
     def info(self) -> ModelInfo:
         """Shape and names."""
         return ModelInfo._of(self._raw.info())
+
+    @property
+    def loras(self) -> List[LoraInfo]:
+        """The LoRA adapters that it was opened with."""
+        return [LoraInfo._of(self._raw.lora(i)) for i in range(self.info.n_loras)]
 
     def tokenize(self, text: Union[str, bytes], *, bos: bool = False, special: bool = False,
                  raw_text: bool = False) -> np.ndarray:

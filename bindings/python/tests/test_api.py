@@ -60,6 +60,23 @@ class MainJob(Case):
         with self.assertRaises(Exception):
             info.n_layers = 3  # immutable
 
+    def test_loras(self):
+        adapter = ROOT / "tests" / "conformance" / "lora" / "blend-qa.gguf"
+        with libblend.Model(self.ctx, MODEL, loras=[adapter, libblend.Lora(str(adapter), scale=-0.25)]) as model:
+            self.assertEqual([(lora.path, lora.scale, lora.rank, lora.n_matrices) for lora in model.loras],
+                             [(str(adapter), 1.0, 2, 2), (str(adapter), -0.25, 2, 2)])
+            self.assertEqual(model.info.n_loras, 2)
+            self.assertNotEqual(model.info.fingerprint, self.model.info.fingerprint)
+            tokens = model.tokenize("Only the model with its adapters stores this.")
+            model.precompute(self.store, tokens)
+            self.assertTrue(model.find_chunk(self.store, tokens).existed)
+            self.assertFalse(self.model.find_chunk(self.store, tokens).existed)
+        self.assertEqual(self.model.loras, [])
+        for wrong, raised in ((["absent.gguf"], libblend.MissingFileError), ([MODEL], libblend.FormatError),
+                              ([libblend.Lora(adapter, scale=0)], ValueError), ("adapter.gguf", TypeError)):
+            with self.assertRaises(raised):
+                libblend.Model(self.ctx, MODEL, loras=wrong)
+
     def test_tokenizer(self):
         text = "Lily € 😀 \x00 end"
         tokens = self.model.tokenize(text)

@@ -32,13 +32,21 @@ inline int32_t on_corpus_record(void* user, const blend_corpus_record* record) n
 }  // namespace detail
 
 using ModelInfo = detail::Sized<blend_model_info>;
+using LoraInfo = detail::Sized<blend_lora_info>;
 
 using ModelDescription = detail::Initialised<blend_model_description, blend_model_description_init>;
 // Built from pointers of the host; what they point at must outlive it.
 using KvView = detail::Sized<blend_kv_view>;
 
+// A LoRA adapter: a GGUF file or a PEFT directory (blend_lora).
+struct Lora {
+  std::string path;
+  double scale = 1;
+};
+
 struct ModelOptions : detail::Initialised<blend_model_options, blend_model_options_init> {
   ProgressFn on_progress;
+  std::vector<Lora> loras;
 };
 
 struct EmbedOptions : detail::Initialised<blend_embed_options, blend_embed_options_init> {
@@ -82,7 +90,16 @@ class Model {
   Model(const Context& ctx, const std::string& path, const ModelOptions& options = ModelOptions()) {
     detail::Outcome outcome;
     detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
-    const ModelOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    ModelOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    std::vector<blend_lora> loras(options.loras.size());
+    for (size_t i = 0; i < loras.size(); ++i) {
+      const Lora& lora = options.loras[i];
+      loras[i].struct_size = sizeof loras[i];
+      loras[i].path = detail::c_string(lora.path, "the path of a LoRA adapter");
+      loras[i].scale = lora.scale;
+    }
+    static_cast<blend_model_options&>(copy).loras = loras.data();
+    copy.n_loras = loras.size();
     blend_model* raw = nullptr;
     outcome.check(blend_model_open(&raw, ctx.get(), path.c_str(), &copy, outcome.out()));
     handle_ = {raw, {ctx.log()}};
@@ -98,6 +115,18 @@ class Model {
   }
   // The strings in it are valid while the model is open.
   ModelInfo info() const { return detail::filled<ModelInfo>(&blend_model_get_info, get()); }
+  // The LoRA adapters that it was opened with; their paths are valid while the model is open.
+  std::vector<LoraInfo> loras() const {
+    std::vector<LoraInfo> out(info().n_loras);
+    for (size_t i = 0; i < out.size(); ++i) out[i] = lora(i);
+    return out;
+  }
+  LoraInfo lora(size_t index) const {
+    detail::Outcome outcome;
+    LoraInfo info;
+    outcome.check(blend_model_get_lora(get(), index, &info, outcome.out()));
+    return info;
+  }
   // `flags` are BLEND_TOKENIZE_*.
   Tokens tokenize(std::string_view text, uint32_t flags = 0) const {
     detail::Outcome outcome;

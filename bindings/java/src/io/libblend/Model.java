@@ -61,6 +61,20 @@ public final class Model implements AutoCloseable {
   }
 
   /**
+   * The LoRA adapters that it was opened with.
+   *
+   * @return in the order of the options
+   */
+  public List<LoraInfo> loras() {
+    List<LoraInfo> list = new ArrayList<>();
+    long n = info().nLoras();
+    for (long i = 0; i < n; ++i) {
+      list.add(LoraInfo.of(raw.lora(i)));
+    }
+    return list;
+  }
+
+  /**
    * The model's tokenizer.
    *
    * @return open as long as the model
@@ -599,6 +613,31 @@ public final class Model implements AutoCloseable {
 
     /** The library's defaults. */
     public Options() {}
+
+    /**
+     * A LoRA adapter; several add up. Chunks that are stored with it are found with it alone.
+     *
+     * @param file a GGUF file or a PEFT directory
+     * @return this
+     */
+    public Options lora(Path file) {
+      return lora(file, 1);
+    }
+
+    /**
+     * A LoRA adapter, scaled.
+     *
+     * @param file a GGUF file or a PEFT directory
+     * @param scale of what it adds, besides its own alpha; not 0
+     * @return this
+     */
+    public Options lora(Path file, double scale) {
+      if (scale == 0) {
+        throw new IllegalArgumentException("a LoRA adapter of scale 0 has no effect: leave it out");
+      }
+      raw.addLora(file.toString(), scale);
+      return this;
+    }
 
     // blend:setters model_options Options
   }

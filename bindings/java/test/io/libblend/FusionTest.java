@@ -3,12 +3,14 @@ package io.libblend;
 import static org.junit.Assert.assertArrayEquals;
 import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertNotEquals;
 import static org.junit.Assert.assertNotNull;
 import static org.junit.Assert.assertNull;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
 import java.nio.FloatBuffer;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -349,5 +351,23 @@ public class FusionTest extends Fixture {
     Tokenizer tokenizer = model.tokenizer();
     String text = "na\u00efve \ud83d\ude00 \u0000 end";
     assertEquals(text, tokenizer.detokenize(tokenizer.tokenize(text)));
+  }
+
+  @Test
+  public void adaptersAreListedAndMakeAnotherModel() {
+    Path adapter = MODEL.resolveSibling("../../tests/conformance/lora/blend-qa.gguf").normalize();
+    Model.Options options = new Model.Options().lora(adapter).lora(adapter, -0.25);
+    try (Model adapted = Model.open(context, MODEL, options)) {
+      List<LoraInfo> loras = adapted.loras();
+      assertEquals(2, loras.size());
+      assertEquals(adapter.toString(), loras.get(0).path());
+      assertEquals(1.0, loras.get(0).scale(), 0);
+      assertEquals(-0.25, loras.get(1).scale(), 0);
+      assertNotEquals(model.info().fingerprint(), adapted.info().fingerprint());
+    }
+    assertTrue(model.loras().isEmpty());
+    assertThrows(IllegalArgumentException.class, () -> new Model.Options().lora(adapter, 0));
+    Model.Options wrong = new Model.Options().lora(MODEL);
+    assertThrows(FormatException.class, () -> Model.open(context, MODEL, wrong));
   }
 }
