@@ -737,6 +737,26 @@ class CliTest(unittest.TestCase):
         self.assertRegex(info["backend"], r"^cpu \(.+\)$")
         self.assertIn("llama", self.blend("model", "info", "--model", self.model).stdout)
 
+    def test_model_info_lists_adapters(self):
+        root = Path(__file__).resolve().parents[2]
+        model = root / "examples/models/blend-qa.gguf"
+        adapter = root / "tests/conformance/lora/blend-qa.gguf"
+        place = ["model", "info", "--model", model]
+        plain = self.json(*place)
+        self.assertEqual(plain["loras"], [])
+        info = self.json(*place, "--lora", adapter, "--lora", f"{adapter}:-0.5")
+        self.assertEqual(
+            [(lora["path"], lora["scale"], lora["rank"]) for lora in info["loras"]],
+            [(str(adapter), 1, 2), (str(adapter), -0.5, 2)],
+        )
+        self.assertNotEqual(info["fingerprint"], plain["fingerprint"])
+        self.assertIn("scale -0.5", self.blend(*place, "--lora", f"{adapter}:-0.5").stdout)
+        self.assertIn("scale", self.blend(*place, "--lora", f"{adapter}:0", code=2).stderr)
+        # The whole is a file's name where no number follows.
+        self.assertIn("x:y", self.blend(*place, "--lora", "x:y", code=3).stderr)
+        run = self.blend("model", "info", "--model", self.model, "--lora", adapter, code=1)
+        self.assertIn("blk.", run.stderr)
+
     # ---- What bad input gets
 
     def test_missing_things_are_not_found(self):

@@ -1,6 +1,8 @@
 #include "command.h"
 
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -215,10 +217,38 @@ void wait_for_uploads(const blendpp::Store& store) {
   }
 }
 
+namespace {
+
+// FILE or FILE:SCALE; a file whose name ends like that is given with its scale.
+blendpp::Lora lora_of(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon + 1 == text.size()) return {text};
+  const char* const begin = text.c_str() + colon + 1;
+  char* end = nullptr;
+  const double scale = std::strtod(begin, &end);
+  if (*end != '\0') return {text};
+  if (!std::isfinite(scale) || scale == 0) {
+    throw CLI::ValidationError("--lora", "'" + text + "': the scale is a number other than 0");
+  }
+  return {text.substr(0, colon), scale};
+}
+
+}  // namespace
+
 void add_model(CLI::App& app, ModelChoice& model) {
   app.add_option("--model", model.path, "GGUF file or Hugging Face directory of the model")
       ->required()
       ->type_name("FILE");
+  app.add_option_function<std::vector<std::string>>(
+         "--lora",
+         [&model](const std::vector<std::string>& given) {
+           model.loras.clear();
+           for (const std::string& one : given) model.loras.push_back(lora_of(one));
+         },
+         "LoRA adapter that is added to the model: GGUF file or PEFT directory; :SCALE behind it "
+         "multiplies what it adds. Several add up")
+      ->allow_extra_args(false)
+      ->type_name("FILE[:SCALE]");
   app.add_option("--weights", model.weights,
                  "How weights are kept: packed (a copy, the fastest), mapped (as the file has "
                  "them, decoded as they are used), int8 (8 bits, activations too: faster, not "
@@ -234,6 +264,7 @@ blendpp::Model open_model(const blendpp::Context& ctx, const ModelChoice& model)
     options.on_progress = bar.callback();
     options.cancel = interrupt_token();
     options.weights = value_of(weights_choices(), model.weights);
+    options.loras = model.loras;
     return blendpp::Model(ctx, model.path, options);
   });
 }

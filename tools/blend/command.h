@@ -89,6 +89,7 @@ void wait_for_uploads(const blendpp::Store& store);
 struct ModelChoice {
   std::string path;
   std::string weights = "auto";
+  std::vector<blendpp::Lora> loras = {};
 };
 void add_model(CLI::App& app, ModelChoice& model);
 blendpp::Model open_model(const blendpp::Context& ctx, const ModelChoice& model);

@@ -4,6 +4,7 @@
 
 #include "choices.h"
 #include "command.h"
+#include "printable.h"
 #include "table.h"
 
 namespace blend_cli {
@@ -19,7 +20,16 @@ void run(const ModelInfoOptions& options) {
   const blendpp::Model model = open_model(ctx, options.model);
   const blendpp::ModelInfo info = model.info();
   const std::string fingerprint = hex_text(info.fingerprint, sizeof info.fingerprint);
+  const std::vector<blendpp::LoraInfo> loras = model.loras();
   if (options.common.json) {
+    nlohmann::json adapters = nlohmann::json::array();
+    for (const blendpp::LoraInfo& lora : loras) {
+      adapters.push_back({{"path", lora.path},
+                          {"scale", lora.scale},
+                          {"rank", lora.rank},
+                          {"n_matrices", lora.n_matrices},
+                          {"digest", hex_text(lora.digest, sizeof lora.digest)}});
+    }
     const nlohmann::json out = {{"architecture", info.architecture},
                                 {"name", info.name},
                                 {"n_layers", info.n_layers},
@@ -40,6 +50,7 @@ void run(const ModelInfoOptions& options) {
                                 {"kv_bytes_per_token", info.kv_bytes_per_token},
                                 {"weights", name_of(weights_choices(), info.weights)},
                                 {"backend", ctx.backend()},
+                                {"loras", adapters},
                                 {"fingerprint", fingerprint},
                                 {"chat_template", info.chat_template}};
     std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
@@ -67,6 +78,11 @@ void run(const ModelInfoOptions& options) {
   table.add({"RoPE theta", format("%g", info.rope_theta)});
   table.add({"KV per token", bytes_text(info.kv_bytes_per_token)});
   table.add({"chat template", info.chat_template[0] == '\0' ? "none" : "one (--json shows it)"});
+  for (const blendpp::LoraInfo& lora : loras) {
+    table.add(
+        {"LoRA", format("%s: scale %g, rank %u, %llu matrices", printable(lora.path).c_str(),
+                        lora.scale, lora.rank, static_cast<unsigned long long>(lora.n_matrices))});
+  }
   table.add({"fingerprint", fingerprint});
   std::cout << table.str();
 }

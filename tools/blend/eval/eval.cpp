@@ -164,9 +164,9 @@ void run(const EvalOptions& options, const CLI::App& command) {
   if (!options.reference_weights.empty()) {
     CommonOptions common = options.common;
     common.cache_dtype = "auto";
-    plan.reference =
-        &reference.emplace(open_model(reference_ctx.emplace(make_context(common)),
-                                      {options.model.path, options.reference_weights}));
+    plan.reference = &reference.emplace(
+        open_model(reference_ctx.emplace(make_context(common)),
+                   {options.model.path, options.reference_weights, options.model.loras}));
   }
   std::optional<blendpp::Profile> profile;
   if (!options.profile.empty()) {
