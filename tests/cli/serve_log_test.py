@@ -67,6 +67,14 @@ class LogTest(ServeCase):
         self.assertRegex(first["request_id"], r"^[0-9a-f]{32}$")
         self.assertNotIn("trace_id", second)
 
+    def test_embeddings_say_how_many_tokens_they_read(self):
+        server = self.logged()
+        status, answer, _ = server.post({"input": ["a boat", "an anchor"]}, path="/v1/embeddings")
+        self.assertEqual(status, 200)
+        line, = self.requests(server)
+        self.assertEqual(line["prompt_tokens"], answer["usage"]["prompt_tokens"])
+        self.assertNotIn("ttft_ms", line)
+
     def test_bytes_are_those_of_the_socket(self):
         server = self.logged()
         data = json.dumps({**chat(), "stream": True}).encode()

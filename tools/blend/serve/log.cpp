@@ -185,7 +185,9 @@ void ServerLog::tell(const Visit& visit) noexcept {
       fields["completion_tokens"] = visit.cost->completion_tokens;
       fields["cached_tokens"] = visit.cost->cached_tokens;
       fields["recomputed_tokens"] = visit.cost->recomputed_tokens;
-      fields["ttft_ms"] = ms(std::chrono::nanoseconds(visit.cost->ttft_ns));
+      if (visit.cost->ttft_ns != 0) {  // 0: embeddings
+        fields["ttft_ms"] = ms(std::chrono::nanoseconds(visit.cost->ttft_ns));
+      }
     }
     if (!visit.error.empty()) fields["error"] = bounded(visit.error, 512);
     writer_->add(line(unix_ns(), level, "http", "request", fields));

@@ -307,6 +307,7 @@ Workers::Last Server::complete(const std::shared_ptr<HttpExchange>& exchange,
     if (route == kEmbeddings) {
       EmbeddingAnswer made = embed(engine_, read_embedding_request(std::move(body)), share, alive);
       counters_.embed(made.n_tokens);
+      visit.cost = {.prompt_tokens = made.n_tokens};
       return respond(reply(head, route, std::move(made.body)));
     }
     Request asked = read_request(std::move(body), route == kChat, most);
