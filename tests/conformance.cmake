@@ -72,6 +72,7 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/exact.c
   ${BLEND_CAPI_DIR}/fork.c
   ${BLEND_CAPI_DIR}/generate_batch.c
+  ${BLEND_CAPI_DIR}/grammar.c
   ${BLEND_CAPI_DIR}/chat.c
   ${BLEND_CAPI_DIR}/sampling.c
   ${BLEND_CAPI_DIR}/lifetime.c
@@ -85,7 +86,8 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/trust.c)
 # Its C files have static names in common.
 set_target_properties(capi_test PROPERTIES UNITY_BUILD OFF)
-target_compile_definitions(capi_test PRIVATE BLEND_TEST_CHAT=$<BOOL:${BLEND_CHAT}>)
+target_compile_definitions(capi_test PRIVATE BLEND_TEST_CHAT=$<BOOL:${BLEND_CHAT}>
+                           BLEND_TEST_GRAMMAR=$<BOOL:${BLEND_HAS_GRAMMAR}>)
 target_link_libraries(capi_test PRIVATE blend blend_test_support GTest::gtest blend_test_main)
 blend_warnings(capi_test)
 gtest_discover_tests(capi_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS capi)

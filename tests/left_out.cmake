@@ -1,5 +1,5 @@
 # A build without its optional parts. `scripts/test small` makes one; other builds have all parts.
-if(BLEND_CHAT OR BLEND_REMOTE)
+if(BLEND_CHAT OR BLEND_REMOTE OR BLEND_HAS_GRAMMAR)
   return()
 endif()
 add_executable(left_out ${CMAKE_CURRENT_LIST_DIR}/left_out/left_out.c)

@@ -99,6 +99,7 @@
 #include "blend/store.h"      /* the directory of chunks */
 #include "blend/precompute.h" /* chunks and whole corpora into a store */
 #include "blend/fuse.h"       /* stored chunks into one KV cache */
+#include "blend/grammar.h"    /* what a generated text must be: JSON, a schema, a pattern */
 #include "blend/generate.h"   /* logits, decode, generate */
 #include "blend/session.h"    /* fork, make exact, further turns, save, restore, edit */
 #include "blend/text.h"       /* documents and a question in, a fusion out: begin here */

@@ -35,6 +35,7 @@
 #include "blend/cpp/fuse.hpp"
 #include "blend/cpp/fusion.hpp"
 #include "blend/cpp/generate.hpp"
+#include "blend/cpp/grammar.hpp"
 #include "blend/cpp/machine.hpp"
 #include "blend/cpp/model.hpp"
 #include "blend/cpp/profile.hpp"

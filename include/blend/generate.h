@@ -5,6 +5,7 @@
 #define BLEND_GENERATE_H
 
 #include "blend/fuse.h"
+#include "blend/grammar.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -96,6 +97,9 @@ typedef struct blend_generate_options {
   blend_logprobs_fn logprobs;
   void *logprobs_user;
   const blend_cancel *cancel;
+  const blend_grammar *grammar; /* that the text of this call keeps to, from its first byte on; NULL
+                           (default): none. Applied after `logits`, to draft tokens too. Not with
+                           ignore_eos */
 } blend_generate_options;
 
 BLEND_API int32_t blend_generate_options_init(blend_generate_options *options, size_t struct_size);
@@ -111,8 +115,11 @@ typedef int32_t (*blend_token_fn)(void *user, int32_t token, const char *text, s
  * counted before it is appended. So the last token is counted but not appended if a callback or a
  * cancel stopped the call, or a stop text was complete. A stop text is found only within the text
  * of one call. `fn` and `n_generated` may be NULL. Returns BLEND_OK (max_tokens or the end of the
- * cache) or BLEND_STOPPED. Errors: CANCELLED, CALLBACK, NUMERIC (also: `logits` left a NaN or
- * +infinity), INVALID_ARGUMENT (also: bias and `logits` leave no token). Calls on fusions of one
+ * cache) or BLEND_STOPPED. With a grammar, BLEND_STOPPED says that the text is complete, unless a
+ * stop text or one of stop_tokens came first; BLEND_OK, that it was cut. Errors: CANCELLED,
+ * CALLBACK, NUMERIC (also: `logits` left a NaN or +infinity), INVALID_ARGUMENT (also: bias and
+ * `logits` leave no token that the grammar allows), UNSUPPORTED (the grammar takes too much time or
+ * memory, blend_grammar_open). Calls on fusions of one
  * model that run at the same time share the pass over the weights at each token (continuous
  * batching); the bits that a call computes do not depend on the others. */
 BLEND_API int32_t blend_fusion_generate(blend_fusion *fusion,

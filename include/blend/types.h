@@ -21,7 +21,8 @@ extern "C" {
 
 #define BLEND_OK 0
 #define BLEND_EXISTS 1  /* the chunk, or the measurement, was there already: nothing was computed */
-#define BLEND_STOPPED 2 /* a stop token or stop text ended the generation, not max_tokens */
+#define BLEND_STOPPED 2 /* a stop token, a stop text or the grammar's end ended the generation,
+                           not max_tokens */
 #define BLEND_BELOW_LIMITS 3 /* done, but the limits of quality were not kept: by no measured ratio
                                 (blend_calibrate), or not by the profile's (blend_verify) */
 #define BLEND_PARTIAL 4 /* a batch: some requests failed, the others are done */

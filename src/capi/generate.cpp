@@ -74,6 +74,7 @@ Result<blend::GenerateOptions> read_generate_options(const blend_generate_option
   g.penalty_context = o.penalty_context;
   g.top_logprobs = o.top_logprobs;
   g.lookup = {o.draft_tokens, o.draft_match};
+  if (o.grammar != nullptr) g.grammar = o.grammar->grammar;
   return g;
 }
 

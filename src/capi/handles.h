@@ -17,6 +17,7 @@
 #include "fusion/fidelity/fidelity_checks.h"
 #include "fusion/idle/deferred_prefill.h"
 #include "fusion/run/fuse.h"
+#include "grammar/grammar.h"
 #include "profile/profile.h"
 #include "store/store.h"
 
@@ -63,6 +64,10 @@ struct blend_fusion {
   std::vector<int32_t> chunk_prefix;  // that its chunks were looked for after: of later turns too
   std::optional<blend::AnswerTrace> answer;  // noted for a check; see capi/answer.h
   std::weak_ptr<blend::FidelityChecks> checks;
+};
+
+struct blend_grammar {
+  std::shared_ptr<const blend::Grammar> grammar;
 };
 
 struct blend_machine {

@@ -24,18 +24,38 @@ Result<std::unique_ptr<Generation>> Generation::create(Sequence& sequence, Gener
   BLEND_ASSIGN(Sampler sampler, Sampler::create(options.sampler));
   BLEND_ASSIGN(LogitRules rules, LogitRules::create(std::move(options.rules), n_vocab));
   BLEND_ASSIGN(StopTexts stops, StopTexts::create(options.stop_texts));
+  std::unique_ptr<GrammarRun> grammar;
+  if (options.grammar != nullptr) {
+    if (options.ignore_eos) {
+      return Status{BLEND_E_INVALID_ARGUMENT,
+                    "ignore_eos with a grammar: the grammar says where the text ends"};
+    }
+    BLEND_ASSIGN(const auto vocabulary, sequence.model().grammar_vocabulary());
+    if (vocabulary->fingerprint() != options.grammar->vocabulary().fingerprint()) {
+      return Status{BLEND_E_INVALID_ARGUMENT,
+                    "the grammar is of a model with another tokenizer: open it for this one"};
+    }
+    BLEND_ASSIGN(grammar, Grammar::start(options.grammar));
+  }
   const std::vector<int32_t>& before = sequence.tokens();
   const size_t n = std::min<size_t>(before.size(), options.penalty_context);
   for (size_t i = before.size() - n; i < before.size(); ++i) rules.see(before[i]);
   return std::unique_ptr<Generation>(new Generation(sequence, std::move(options), std::move(calls),
                                                     text, std::move(sampler), std::move(rules),
-                                                    std::move(stops)));
+                                                    std::move(stops), std::move(grammar)));
 }
 
 bool Generation::ends(int32_t token) const {
   const std::vector<int32_t>& stops = options_.stop_tokens;
   return (!options_.ignore_eos && sequence_.model().tokenizer().is_stop(token)) ||
          std::find(stops.begin(), stops.end(), token) != stops.end();
+}
+
+// The text that was held back is told.
+Status Generation::stop() {
+  generated_.stopped = true;
+  const std::string held = text_.push(stops_.finish());
+  return held.empty() ? Status::ok() : tell(-1, held);
 }
 
 Status Generation::tell(int32_t token, const std::string& text) {
@@ -82,18 +102,26 @@ Status Generation::count_and_tell(int32_t token) {
 // Reported before it is appended: the host shows a token while the next one is computed.
 Result<std::optional<int32_t>> Generation::next(const Watch& watch) {
   const std::optional<int32_t> end;
-  if (generated_.stopped || !room()) return end;
+  if (generated_.stopped || (!grammar_ && !room())) return end;
   BLEND_RETURN_IF_ERROR(watch.check());
+  if (grammar_) {
+    // Also after the last token there is room for: the text may be complete with it.
+    BLEND_ASSIGN(const bool complete, grammar_->prepare(watch.cancel));
+    if (complete) {
+      BLEND_RETURN_IF_ERROR(stop());
+      return end;
+    }
+    if (!room()) return end;
+  }
   if (calls_.before) calls_.before();
-  BLEND_ASSIGN(const std::span<const float> logits, rules_.apply(sequence_.logits()));
+  BLEND_ASSIGN(const std::span<const float> logits,
+               rules_.apply(sequence_.logits(), grammar_.get()));
   const int32_t token = sampler_.sample(logits);
   if (ends(token)) {
-    generated_.stopped = true;
-    if (const std::string held = text_.push(stops_.finish()); !held.empty()) {
-      BLEND_RETURN_IF_ERROR(tell(-1, held));
-    }
+    BLEND_RETURN_IF_ERROR(stop());
     return end;
   }
+  if (grammar_) BLEND_RETURN_IF_ERROR(grammar_->accept(token, watch.cancel));
   rules_.see(token);
   BLEND_RETURN_IF_ERROR(report(token));
   return generated_.stopped ? end : std::optional<int32_t>(token);

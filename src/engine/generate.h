@@ -13,6 +13,7 @@
 #include "engine/sampler.h"
 #include "engine/sequence.h"
 #include "engine/stop_texts.h"
+#include "grammar/grammar.h"
 
 namespace blend {
 
@@ -26,6 +27,7 @@ struct GenerateOptions {
   uint32_t penalty_context = 0;  // earlier rows whose tokens the penalties count too
   uint32_t top_logprobs = 0;     // 0: `logprobs` is not called
   LookupOptions lookup;
+  std::shared_ptr<const Grammar> grammar;  // of all text from here on; null: none
 };
 
 // `text`: the whole UTF-8 sequences that the token completed and in which no stop text can begin;
@@ -44,7 +46,7 @@ struct GenerateCalls {
 
 struct Generated {
   size_t n_tokens = 0;   // reported
-  bool stopped = false;  // by a stop token or text
+  bool stopped = false;  // by a stop token or text, or the grammar's end
 };
 
 // One generation, step by step: next(), append() its token to the sequence, next() again. Not
@@ -77,7 +79,8 @@ class Generation {
 
  private:
   Generation(Sequence& sequence, GenerateOptions options, GenerateCalls calls, Utf8Stream& text,
-             Sampler sampler, LogitRules rules, StopTexts stops)
+             Sampler sampler, LogitRules rules, StopTexts stops,
+             std::unique_ptr<GrammarRun> grammar)
       : sequence_(sequence),
         options_(std::move(options)),
         calls_(std::move(calls)),
@@ -85,6 +88,7 @@ class Generation {
         sampler_(std::move(sampler)),
         rules_(std::move(rules)),
         stops_(std::move(stops)),
+        grammar_(std::move(grammar)),
         lookup_(options_.lookup) {
     if (SharedSteps* const steps = sequence.model().steps()) member_.emplace(*steps);
   }
@@ -92,6 +96,7 @@ class Generation {
     return generated_.n_tokens < options_.max_tokens && sequence_.n_rows() < sequence_.capacity();
   }
   bool ends(int32_t token) const;
+  Status stop();
   Status tell(int32_t token, const std::string& text);
   Status report(int32_t token);
   Status count_and_tell(int32_t token);
@@ -103,6 +108,7 @@ class Generation {
   Sampler sampler_;
   LogitRules rules_;
   StopTexts stops_;
+  std::unique_ptr<GrammarRun> grammar_;  // null: none
   PromptLookup lookup_;
   std::optional<SharedSteps::Member> member_;  // none: the backend decodes sequences one by one
   Generated generated_;

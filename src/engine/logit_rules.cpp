@@ -46,8 +46,9 @@ void LogitRules::see(int32_t token) {
   if (penalizes()) ++seen_[token];
 }
 
-Result<std::span<const float>> LogitRules::apply(std::span<const float> logits) {
-  if (seen_.empty() && options_.bias.empty() && !options_.fn) return logits;
+Result<std::span<const float>> LogitRules::apply(std::span<const float> logits,
+                                                 const GrammarRun* grammar) {
+  if (seen_.empty() && options_.bias.empty() && !options_.fn && grammar == nullptr) return logits;
   logits_.assign(logits.begin(), logits.end());
   for (const auto& [token, times] : seen_) {
     float& l = logits_[static_cast<size_t>(token)];
@@ -60,6 +61,7 @@ Result<std::span<const float>> LogitRules::apply(std::span<const float> logits) 
       return Status{BLEND_E_CALLBACK, "the logits callback asked to stop", rc};
     }
   }
+  if (grammar != nullptr) grammar->apply(logits_);
   bool any = false;
   for (size_t i = 0; i < logits_.size(); ++i) {
     if (std::isfinite(logits_[i])) {
@@ -72,8 +74,12 @@ Result<std::span<const float>> LogitRules::apply(std::span<const float> logits) 
     }
   }
   if (any) return std::span<const float>(logits_);
-  return make_error(BLEND_E_INVALID_ARGUMENT,
-                    "logit_bias or the logits callback forbids every token: leave at least one");
+  return make_error(
+      BLEND_E_INVALID_ARGUMENT,
+      grammar == nullptr
+          ? "logit_bias or the logits callback forbids every token: leave at least one"
+          : "logit_bias or the logits callback forbids every token that the grammar "
+            "allows: leave at least one");
 }
 
 }  // namespace blend

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "grammar/grammar.h"
 
 namespace blend {
 
@@ -40,9 +41,10 @@ class LogitRules {
   void see(int32_t token);
 
   // The logits to sample from: `logits` where there is no rule, else a copy, valid until the next
-  // call. At least one is finite and none NaN or +infinity, if that holds for `logits`. CALLBACK;
-  // NUMERIC names the token whose logit the callback spoilt; INVALID_ARGUMENT: no token is left.
-  Result<std::span<const float>> apply(std::span<const float> logits);
+  // call. At least one is finite and none NaN or +infinity, if that holds for `logits`. `grammar`
+  // (null: none) is applied last, so that nothing brings back what it forbids. CALLBACK; NUMERIC
+  // names the token whose logit the callback spoilt; INVALID_ARGUMENT: no token is left.
+  Result<std::span<const float>> apply(std::span<const float> logits, const GrammarRun* grammar);
 
  private:
   explicit LogitRules(LogitRuleOptions options) : options_(std::move(options)) {}

@@ -25,6 +25,14 @@ Result<WeightForm> choose_form(WeightForm asked, const ModelConfig& config,
 Model::Model(std::shared_ptr<Runtime> runtime) : ModelDescription(std::move(runtime)) {}
 Model::~Model() = default;
 
+Result<std::shared_ptr<const GrammarVocabulary>> Model::grammar_vocabulary() const {
+  const MutexLock lock(grammar_mutex_);
+  if (grammar_vocabulary_ == nullptr) {
+    BLEND_ASSIGN(grammar_vocabulary_, GrammarVocabulary::create(tokenizer()));
+  }
+  return grammar_vocabulary_;
+}
+
 Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtime,
                                                  const std::string& path, const Options& options,
                                                  const Watch& watch) {

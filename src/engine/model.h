@@ -11,6 +11,7 @@
 #include "base/threads/cancel.h"
 #include "engine/lora_weights.h"
 #include "engine/model_description.h"
+#include "grammar/vocabulary.h"
 #include "model/model_source.h"
 
 namespace blend {
@@ -84,6 +85,8 @@ class Model final : public ModelDescription {
     return added == lora_weights_.end() ? nullptr : added->second.get();
   }
   uint32_t largest_lora_rank() const;
+  // Its tokens for grammars, made for the first one and kept.
+  Result<std::shared_ptr<const GrammarVocabulary>> grammar_vocabulary() const;
 
   // Lets sequences decode together; null: the backend cannot.
   SharedSteps* steps() const { return steps_.get(); }
@@ -128,6 +131,9 @@ class Model final : public ModelDescription {
   std::unordered_map<const Weight*, std::unique_ptr<LoraWeights>> lora_weights_;
   mutable RateMeter compute_meter_;
   std::unique_ptr<SharedSteps> steps_;
+  mutable Mutex grammar_mutex_;
+  mutable std::shared_ptr<const GrammarVocabulary> grammar_vocabulary_
+      BLEND_GUARDED_BY(grammar_mutex_);
 };
 
 }  // namespace blend

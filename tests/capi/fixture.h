@@ -158,6 +158,11 @@ void close_world(world* w);
   X(stop_extend_changes_nothing)         \
   X(stop_decode_changes_nothing)         \
   X(stop_replace_changes_nothing)        \
+  X(grammar_arguments)                   \
+  X(grammar_ends_the_text)               \
+  X(grammar_lets_eos_come)               \
+  X(grammar_in_every_loop)               \
+  X(grammar_has_the_last_word)           \
   X(generate_whole_sequences)            \
   X(generate_stops)                      \
   X(generate_resumes)                    \

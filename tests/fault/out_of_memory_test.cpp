@@ -323,6 +323,45 @@ TEST_P(OutOfMemory, Compact) {
 }
 
 // false: the Nth allocation fails and later ones succeed; true: none succeeds any more.
+TEST_P(OutOfMemory, Grammar) {
+  const Ctx ctx = make_ctx(2);
+  const Model model = open_model(ctx, path_);
+  const Fusion parent = fuse(model, Store(), {prompt_.back()}, {.policy = BLEND_POLICY_FULL});
+  blend_grammar_options options{};
+  options.struct_size = sizeof options;
+  options.language = BLEND_GRAMMAR_JSON_SCHEMA;
+  options.text =
+      R"({"type":"object","properties":{"a":{"enum":["b","c"]},"d":{"type":"string","maxLength":9}},
+          "required":["a"]})";
+  blend_generate_options generate{};
+  ASSERT_EQ(blend_generate_options_init(&generate, sizeof generate), BLEND_OK);
+  generate.max_tokens = 30;
+  blend_grammar* whole = nullptr;
+  blend_error* none = nullptr;
+  const int32_t opened = blend_grammar_open(&whole, model.get(), &options, &none);
+  if (opened == BLEND_E_UNSUPPORTED) {
+    blend_error_free(none);
+    GTEST_SKIP() << "this build has no grammars";
+  }
+  ASSERT_EQ(opened, BLEND_OK);
+  sweep([&](blend_error** error) {
+    blend_grammar* grammar = nullptr;
+    const int32_t code = blend_grammar_open(&grammar, model.get(), &options, error);
+    blend_grammar_close(grammar);
+    return code;
+  });
+  generate.grammar = whole;
+  sweep([&](blend_error** error) {
+    blend_fusion* fork = nullptr;
+    int32_t code = blend_fusion_fork(&fork, parent.get(), error);
+    if (code < 0) return code;
+    code = blend_fusion_generate(fork, &generate, nullptr, nullptr, nullptr, error);
+    blend_fusion_close(fork);
+    return code;
+  });
+  blend_grammar_close(whole);
+}
+
 INSTANTIATE_TEST_SUITE_P(Nth, OutOfMemory, testing::Bool(),
                          [](const auto& which) { return which.param ? "AndAllLater" : "Alone"; });
 

@@ -1,4 +1,4 @@
-/* A build without chat templates and without the remote tier: it does the rest, and says by what
+/* A build without chat templates, grammars and the remote tier: it does the rest, and says by what
  * option it would have them.
  *   left_out MODEL FOLDER */
 #include <stdio.h>
@@ -85,6 +85,12 @@ static void has_no_templates(const blend_model* model, const blend_store* store)
   blend_chat_close(chat);
 }
 
+static void has_no_grammars(const blend_model* model) {
+  blend_grammar* grammar = NULL;
+  LEFT_OUT("-DBLEND_GRAMMAR=ON", blend_grammar_open(&grammar, model, NULL, &err));
+  LEFT_OUT("scripts/setup grammar", blend_grammar_open(&grammar, model, NULL, &err));
+}
+
 static void has_no_remote_tier(const blend_ctx* ctx, const blend_store* store, const char* folder) {
   blend_store* other = NULL;
   blend_store_options options;
@@ -116,6 +122,7 @@ int main(int argc, char** argv) {
   fuses_tokens(model, store);
   puts_plain_text(model, store);
   has_no_templates(model, store);
+  has_no_grammars(model);
   has_no_remote_tier(ctx, store, argv[2]);
   blend_store_close(store);
   blend_model_close(model);
