@@ -400,7 +400,10 @@ class ServeTest(ServeCase):
                 (chat(documents=[{}]), "documents[0]"), (chat(documents=[{"id": "xyz"}]), "documents[0].id"),
                 (chat(documents=["  "]), "documents[0]"), (chat(tools=[{}]), "tools"),
                 (chat(logit_bias={"x": 1}), "logit_bias"), (chat(logit_bias={"9999999": 1}), "9999999"),
-                (chat(response_format={"type": "json_object"}), "response_format"),
+                (chat(response_format={"type": "xml"}), "json_schema"), (chat(response_format="json"), "response_format"),
+                (chat(response_format={"type": "json_schema"}), "json_schema.schema"),
+                (chat(response_format={"type": "json_schema", "json_schema": {"schema": "x"}}), "json_schema.schema"),
+                (chat(response_format={"type": "json_object"}, ignore_eos=True), "ignore_eos"),
                 (chat(stream="yes"), "stream"), (chat("word " * 600), "context"),
                 (chat(top_logprobs=3), "top_logprobs"), (chat(seed="x"), "seed"), (chat(seed=1.5), "seed"),
                 (chat(max_tokens=2.5), "max_tokens"), (chat(top_k=0.5), "top_k"), (chat(n=None, model=3), "model"),
@@ -420,6 +423,39 @@ class ServeTest(ServeCase):
             self.assertEqual(set(answer["error"]), {"message", "type", "param", "code"})
         self.assertEqual(server.post(chat(top_p=2))[1]["error"]["param"], "top_p")
         self.assertEqual(server.post(chat(unknown_member={"x": 1}, user="me", metadata={}))[0], 200)
+
+    def test_answers_keep_to_their_format(self):
+        server = self.serve()
+        status, answer, _ = server.post(chat(response_format={"type": "json_object"}, max_tokens=100))
+        if status == 501:
+            self.assertIn("BLEND_GRAMMAR", answer["error"]["message"])
+            self.skipTest("this build has no grammars")
+        self.assertEqual(status, 200, answer)
+        self.assertTrue(answer["choices"][0]["message"]["content"].startswith("{"))
+        # Members that sorting would put in another order.
+        schema = {"type": "object", "properties": {"z": {"enum": ["one", "two"]}, "a": {"type": "boolean"}},
+                  "required": ["z", "a"], "additionalProperties": False}
+        def asked(schema, **more):
+            return chat(response_format={"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": schema}},
+                        temperature=1, max_tokens=40, **more)
+        for seed in range(4):
+            status, answer, _ = server.post(asked(schema, seed=seed, n=3))
+            self.assertEqual(status, 200, answer)
+            for choice in answer["choices"]:
+                self.assertEqual(choice["finish_reason"], "stop")
+                value = json.loads(choice["message"]["content"])
+                self.assertEqual(list(value), ["z", "a"])
+                self.assertIn(value["z"], ("one", "two"))
+        long = {"type": "json_schema", "json_schema": {"schema": {"type": "string", "minLength": 50}}}
+        completed = server.post({"prompt": "who", "max_tokens": 3, "response_format": long},
+                                path="/v1/completions")[1]["choices"][0]
+        self.assertEqual(completed["finish_reason"], "length")
+        self.assertTrue(completed["text"].startswith('"'))
+        for wrong, named in (({"type": "objekt"}, "'type'"), ({"not": {}}, "'not'"), ({"$ref": "#"}, "nothing"),
+                             ({"type": "array", "items": {"type": "array", "uniqueItems": True}}, "#/items")):
+            status, answer, _ = server.post(asked(wrong))
+            self.assertEqual((status, answer["error"]["param"]), (400, "response_format"), answer)
+            self.assertIn(named, answer["error"]["message"])
 
     def test_a_wrong_key_is_401(self):
         server = self.serve(env={"BLEND_API_KEY": "secret"})

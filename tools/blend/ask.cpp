@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -15,6 +16,7 @@
 #include "policy_spec.h"
 #include "printable.h"
 #include "progress.h"
+#include "read_file.h"
 #include "report.h"
 #include "table.h"
 
@@ -57,6 +59,10 @@ struct AskOptions {
   uint32_t penalty_context = 0;
   std::vector<std::string> stop;
   std::vector<std::string> logit_bias;  // TOKEN:BIAS
+  bool json_object = false;
+  std::string json_schema;  // a file
+  std::string regex;
+  std::string grammar;  // a file
   uint32_t top_logprobs = 0;
   double ttft_ms = 0;
   std::vector<std::string> given;  // of these, the ones that hold against a profile
@@ -196,7 +202,41 @@ nlohmann::json logprobs_json(blendpp::Span<const blend_logprob> found) {
   return out;
 }
 
-Answer generate(blendpp::Fusion& fusion, const AskOptions& options) {
+std::string text_of_file(const std::string& path) {
+  FileBytes file;
+  interruptibly([&] { file = read_file(path, size_t{1} << 20); });
+  if (file.error != 0) {
+    throw CommandError(kExitError, "cannot read '" + path + "': " + std::strerror(file.error));
+  }
+  return std::move(file.bytes);
+}
+
+// What the answer must be; null: any text.
+std::unique_ptr<blendpp::Grammar> grammar_of(const blendpp::Model& model,
+                                             const AskOptions& options) {
+  blendpp::GrammarOptions how;
+  how.cancel = interrupt_token();
+  std::string text;
+  if (options.json_object) {
+    how.language = BLEND_GRAMMAR_JSON;
+  } else if (!options.json_schema.empty()) {
+    how.language = BLEND_GRAMMAR_JSON_SCHEMA;
+    text = text_of_file(options.json_schema);
+  } else if (!options.regex.empty()) {
+    how.language = BLEND_GRAMMAR_REGEX;
+    text = options.regex;
+  } else if (!options.grammar.empty()) {
+    how.language = BLEND_GRAMMAR_EBNF;
+    text = text_of_file(options.grammar);
+  } else {
+    return nullptr;
+  }
+  how.text = text.c_str();
+  return std::make_unique<blendpp::Grammar>(model, how);
+}
+
+Answer generate(blendpp::Fusion& fusion, const blendpp::Grammar* grammar,
+                const AskOptions& options) {
   blendpp::GenerateOptions generate;
   generate.max_tokens = options.max_tokens;
   generate.temperature = options.temperature;
@@ -216,6 +256,7 @@ Answer generate(blendpp::Fusion& fusion, const AskOptions& options) {
   for (size_t i = 0; i < bias.size(); ++i) read_bias(options.logit_bias[i], bias[i]);
   generate.logit_bias = bias.data();
   generate.n_logit_bias = bias.size();
+  if (grammar != nullptr) generate.grammar = grammar->get();
   generate.cancel = interrupt_token();
   Answer answer;
   if (options.top_logprobs > 0) {
@@ -350,6 +391,7 @@ void run(const AskOptions& options) {
     turns[i].prompt = make_prompt(model, corpus, options, turns[i].question);
     check_length(model, corpus, turns[i].prompt);
   }
+  const std::unique_ptr<blendpp::Grammar> grammar = grammar_of(model, options);
   const blendpp::Store store = open_asked_store(ctx, options);
   if (corpus.profile != nullptr) store.set_codec_profile(*corpus.profile);
   std::unique_ptr<blendpp::Machine> machine;
@@ -367,7 +409,7 @@ void run(const AskOptions& options) {
     if (several && !options.common.json) {
       std::cout << (&turn == &turns.front() ? "" : "\n") << "> " << turn.question << '\n';
     }
-    turn.answer = generate(*turn.fusion, options);
+    turn.answer = generate(*turn.fusion, grammar.get(), options);
     turn.fusion.reset();
     turn.not_stored = flushed(store);
     if (options.compare) {
@@ -539,6 +581,23 @@ void add_answer_options(CLI::App& command, AskOptions& options) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("TOKEN:BIAS");
+  command.add_flag("--json-object", options.json_object, "The answer is a JSON object");
+  command
+      .add_option("--json-schema", options.json_schema,
+                  "The answer is JSON that satisfies the schema in this file")
+      ->excludes("--json-object")
+      ->type_name("FILE");
+  command.add_option("--regex", options.regex, "The answer matches this regular expression")
+      ->excludes("--json-object")
+      ->excludes("--json-schema")
+      ->type_name("PATTERN");
+  command
+      .add_option("--grammar", options.grammar,
+                  "The answer is a text of the EBNF grammar in this file, whose first rule is root")
+      ->excludes("--json-object")
+      ->excludes("--json-schema")
+      ->excludes("--regex")
+      ->type_name("FILE");
   command
       .add_option("--logprobs", options.top_logprobs,
                   "With --json: each token's probability, and this many of the likeliest")
@@ -582,7 +641,8 @@ void register_ask(CLI::App& app) {
                         "prefers another word, the answer is corrected a moment later: the final "
                         "answer is full prefill's");
   for (const char* name : {"--temperature", "--repetition-penalty", "--frequency-penalty",
-                           "--presence-penalty", "--stop", "--logit-bias", "--logprobs"}) {
+                           "--presence-penalty", "--stop", "--logit-bias", "--logprobs",
+                           "--json-object", "--json-schema", "--regex", "--grammar"}) {
     exact->excludes(command->get_option(name));
   }
   command->add_flag("--compare", options->compare,

@@ -65,6 +65,9 @@ Answer::Answer(const Engine& engine, Request request, const std::string& tenant,
                                ", outside the vocabulary");
     }
   }
+  if (request_.grammar) {
+    grammar_ = engine_.grammars->get(*request_.grammar, request_.schema, engine_.cancel);
+  }
   tokenize(alive);
   for (const std::string& text : request_.stop) stop_.push_back({text.data(), text.size()});
   choices_.resize(std::max<size_t>(1, request_.prompts.size()) * request_.n);
@@ -199,6 +202,7 @@ blendpp::GenerateOptions Answer::options_of(Choice& choice, size_t index) const 
   g.n_stop_texts = stop_.size();
   g.logit_bias = request_.bias.data();
   g.n_logit_bias = request_.bias.size();
+  if (grammar_ != nullptr) g.grammar = grammar_->get();
   g.cancel = engine_.cancel;
   if (request_.logprobs) {
     g.top_logprobs = static_cast<uint32_t>(std::max<size_t>(request_.top_logprobs, 1));

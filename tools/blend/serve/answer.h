@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "blend/blend.hpp"
+#include "grammar_cache.h"
 #include "request.h"
 
 namespace blend_cli::serve {
@@ -20,6 +21,7 @@ struct Engine {
   std::string name;  // of the model, as clients know it
   blendpp::FuseOptions fuse;
   std::string template_source;  // "": the model's own
+  GrammarCache* grammars = nullptr;
   const blend_cancel* cancel = nullptr;
   bool (*cancelled)() = nullptr;  // whether `cancel` has been raised
   bool account = true;            // clients are told how much was in the store
@@ -85,7 +87,8 @@ class Answer {
 
   const Engine& engine_;
   Request request_;
-  std::vector<blend_text> stop_;  // of request_
+  std::vector<blend_text> stop_;                     // of request_
+  std::shared_ptr<const blendpp::Grammar> grammar_;  // null: any text
   const std::string& tenant_;
   blendpp::Prompt chat_;
   std::vector<blendpp::Tokens> documents_;  // of completions; empty: one given by its id

@@ -7,6 +7,7 @@
 
 #include "../chunker.h"
 #include "../command.h"
+#include "raw_member.h"
 
 namespace blend_cli::serve {
 namespace {
@@ -281,10 +282,30 @@ void refuse_unknown(const Json& body, bool chat) {
     wrong("best_of", "must be 'n': every answer is given");
   }
   if (!chat && boolean(body, "echo")) wrong("echo", "is not supported");
+}
+
+// What the answer must be.
+void read_format(const Json& body, std::string schema, Request& out) {
   const Json* const format = given(body, "response_format");
-  if (format != nullptr && (!format->is_object() || format->value("type", Json()) != "text")) {
-    wrong("response_format", "must be of the type 'text'");
+  if (format == nullptr) return;
+  const Json type = format->is_object() ? format->value("type", Json()) : Json();
+  if (type == "text") return;
+  if (type == "json_object") {
+    out.grammar = BLEND_GRAMMAR_JSON;
+  } else if (type == "json_schema") {
+    const Json* const named = given(*format, "json_schema");
+    const Json* const tree =
+        named != nullptr && named->is_object() ? given(*named, "schema") : nullptr;
+    if (tree == nullptr || !tree->is_object()) {
+      wrong("response_format", "of the type 'json_schema' must have json_schema.schema, an object");
+    }
+    out.grammar = BLEND_GRAMMAR_JSON_SCHEMA;
+    // Written with escapes in its names, it is not found as text.
+    out.schema = schema.empty() ? tree->dump() : std::move(schema);
+  } else {
+    wrong("response_format", "must be of the type 'text', 'json_object' or 'json_schema'");
   }
+  if (boolean(body, "ignore_eos")) wrong("ignore_eos", "does not go with 'response_format'");
 }
 
 // How this prompt is to be fused, where it is not to be as the server has it.
@@ -390,7 +411,12 @@ EmbeddingRequest read_embedding_request(Json json) {
   return out;
 }
 
-Request read_request(Json json, bool chat, uint32_t most_tokens) {
+std::string schema_of(std::string_view body) {
+  const std::string_view format = raw_member(body, "response_format");
+  return std::string(raw_member(raw_member(format, "json_schema"), "schema"));
+}
+
+Request read_request(Json json, std::string schema, bool chat, uint32_t most_tokens) {
   Request out;
   out.chat = chat;
   if (const Json* const model = given(json, "model")) {
@@ -415,6 +441,7 @@ Request read_request(Json json, bool chat, uint32_t most_tokens) {
   read_logprobs(json, out);
   read_fusing(json, out);
   read_sampling(json, out, most_tokens);
+  read_format(json, std::move(schema), out);
   return out;
 }
 

@@ -58,6 +58,8 @@ struct Request {
   std::optional<double> ratio;       // else the server's; may be BLEND_RATIO_FIDELITY
   std::vector<std::string> stop;
   std::vector<blend_token_bias> bias;
+  std::optional<uint32_t> grammar;    // BLEND_GRAMMAR_*, of `response_format`; none: any text
+  std::string schema;                 // its text
   blendpp::GenerateOptions generate;  // without stop texts and bias: they point at the above
 };
 
@@ -74,7 +76,11 @@ struct EmbeddingRequest {
 // Takes its texts out of `body`. Throws HttpError (400).
 EmbeddingRequest read_embedding_request(Json body);
 
-// Takes its texts out of `body`. Throws HttpError (400). `most_tokens`: of an answer.
-Request read_request(Json body, bool chat, uint32_t most_tokens);
+// The schema of `response_format` as a body has it, its members in their order; "": it has none.
+std::string schema_of(std::string_view body);
+
+// Takes its texts out of `body`. Throws HttpError (400). `schema`: schema_of() its text.
+// `most_tokens`: of an answer.
+Request read_request(Json body, std::string schema, bool chat, uint32_t most_tokens);
 
 }  // namespace blend_cli::serve

@@ -292,6 +292,8 @@ void run(const ServeOptions& options) {
   engine.store = &store;
   engine.name = name_of_model(options, model);
   engine.fuse = fuse_options(options, corpus, policy);
+  serve::GrammarCache grammars(model);
+  engine.grammars = &grammars;
   engine.cancel = interrupt_token();
   engine.cancelled = &interrupted;
   engine.template_source = template_source;

@@ -1,0 +1,13 @@
+// A member of a JSON object as it is written: a schema's order of members is that of the answer,
+// and a tree of them loses it.
+#pragma once
+
+#include <string_view>
+
+namespace blend_cli::serve {
+
+// The value's text, of the first member of this name; "": there is none, or `json` is no object.
+// In one pass, without recursion. What is no JSON gives some text: it must be parsed besides.
+std::string_view raw_member(std::string_view json, std::string_view name);
+
+}  // namespace blend_cli::serve
