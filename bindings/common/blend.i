@@ -22,6 +22,7 @@
 %newobject blend_shim::Model::create_from_description;
 %newobject blend_shim::Profile::open;
 %newobject blend_shim::Machine::open;
+%newobject blend_shim::Grammar::open;
 %newobject blend_shim::Fusion::fuse;
 %newobject blend_shim::Fusion::fuse_texts;
 %newobject blend_shim::Fusion::fuse_messages;
@@ -43,5 +44,6 @@
 %include "shim/text.h"
 %include "shim/model.h"
 %include "shim/profile.h"
+%include "shim/grammar.h"
 %include "shim/fusion.h"
 %include "shim/layerwise.h"

@@ -23,6 +23,7 @@
 %copyctor blend_shim::CalibrateOptions;
 %copyctor blend_shim::VerifyOptions;
 %copyctor blend_shim::MachineOptions;
+%copyctor blend_shim::GrammarOptions;
 %copyctor blend_shim::TransferOptions;
 
 // Not null where the host's memory is: a direct buffer over `bytes` bytes at `address`.

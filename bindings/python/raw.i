@@ -71,6 +71,7 @@
 %threadallow blend_shim::Profile::calibrate;
 %threadallow blend_shim::Profile::verify;
 %threadallow blend_shim::Machine::open;
+%threadallow blend_shim::Grammar::open;
 %threadallow blend_shim::Fusion::fuse;
 %threadallow blend_shim::Fusion::fuse_texts;
 %threadallow blend_shim::Fusion::fuse_messages;

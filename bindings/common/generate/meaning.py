@@ -39,6 +39,7 @@ ENUMS = [
     Enum("LOG", "LogLevel", "says how important a record of the log is"),
     Enum("EVICT", "Eviction", "says which chunk leaves first when a put needs room"),
     Enum("ROPE", "RopeLayout", "says which elements of a head are rotated together"),
+    Enum("GRAMMAR", "GrammarLanguage", "says what a grammar is written in"),
     Enum("FUSION", "FusionFlags", "are properties of a fusion", True, java="FusionFlag"),
     Enum("DRIFT", "DriftInputs", "are what the drift maps go by", True, java="DriftInput"),
     Enum("ADVICE", "AdviceFlags", "are properties of an advice", True, java="AdviceFlag"),

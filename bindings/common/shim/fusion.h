@@ -2,6 +2,7 @@
 #ifndef BLEND_SHIM_FUSION_H
 #define BLEND_SHIM_FUSION_H
 
+#include "grammar.h"
 #include "profile.h"
 
 namespace blend_shim {
@@ -51,6 +52,8 @@ class GenerateOptions : public Call {
   void add_stop_token(int32_t token) noexcept;
   void add_stop_text(const std::string& stop) noexcept;
   void add_logit_bias(int32_t token, float bias) noexcept;
+  // Kept open by the options.
+  void set_grammar(const Grammar& grammar, Outcome& out) noexcept;
   // next() gives 3 ahead of every token.
   void set_shows_logits(bool shows) noexcept { shows_logits_ = shows; }
 #ifndef SWIG
@@ -58,6 +61,7 @@ class GenerateOptions : public Call {
   std::vector<std::string> stop_texts_;
   std::vector<int32_t> bias_tokens_;
   std::vector<float> biases_;
+  std::shared_ptr<blendpp::Grammar> grammar_;
   bool shows_logits_ = false;
 #endif
 };

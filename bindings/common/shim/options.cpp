@@ -25,6 +25,9 @@ void FuseOptions::add_term(uint32_t kind, double share) noexcept {
 void FuseOptions::set_machine(const Machine& machine, Outcome& out) noexcept {
   guarded(out, [&] { machine_ = machine.slot().get(); });
 }
+void GenerateOptions::set_grammar(const Grammar& grammar, Outcome& out) noexcept {
+  guarded(out, [&] { grammar_ = grammar.slot().get(); });
+}
 void FuseOptions::set_profile(const Profile& profile, Outcome& out) noexcept {
   guarded(out, [&] {
     const auto opened = profile.slot().get();

@@ -6,6 +6,7 @@
 #include "call.h"
 #include "context.h"
 #include "fusion.h"
+#include "grammar.h"
 #include "layerwise.h"
 #include "model.h"
 #include "outcome.h"

@@ -94,6 +94,7 @@ struct StreamState {
       }
       c.logit_bias = bias.data();
       c.n_logit_bias = bias.size();
+      if (s.grammar_ != nullptr) c.grammar = s.grammar_->get();
       if (s.top_logprobs > 0) {
         c.on_logprobs = [this](blendpp::Span<const blend_logprob> found) {
           next_logprobs.assign(found.begin(), found.end());

@@ -474,6 +474,29 @@ func TestGenerateOptions(t *testing.T) {
 	}
 }
 
+func TestGrammar(t *testing.T) {
+	grammar, err := blend.OpenGrammar(bg, model, &blend.GrammarOptions{Language: blend.GrammarLanguageRegex, Text: "[xy]{3}"})
+	if errors.Is(err, blend.ErrUnsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, end := generated(t, fuse(t, &blend.FuseOptions{ReserveTokens: 12}), &blend.GenerateOptions{Grammar: grammar})
+	if len(text) != 3 || strings.Trim(text, "xy") != "" || !end.ByStopToken {
+		t.Errorf("%q, %+v", text, end)
+	}
+	if _, err := blend.OpenGrammar(bg, model, &blend.GrammarOptions{Language: blend.GrammarLanguageJSONSchema, Text: "{"}); !errors.Is(err, blend.ErrInvalidArgument) {
+		t.Errorf("no schema: %v", err)
+	}
+	if err := grammar.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := fuse(t, nil).Generate(bg, &blend.GenerateOptions{Grammar: grammar}, nil); !errors.Is(err, blend.ErrClosed) {
+		t.Errorf("a closed grammar: %v", err)
+	}
+}
+
 func TestSampling(t *testing.T) {
 	f := func() *blend.Fusion { return fuse(t, &blend.FuseOptions{ReserveTokens: 12}) }
 	ids := func(options blend.GenerateOptions) (found []blend.Token) {

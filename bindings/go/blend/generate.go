@@ -19,6 +19,9 @@ type GenerateOptions struct {
 	// to be changed; -Inf forbids a token. The slice is valid during the call. An error, or Stop, ends
 	// the generation as one of each does.
 	Logits func(logits []float32) error
+	// Grammar is what the text must be; it has the last word on every token. ByStopToken says then
+	// whether the text is complete.
+	Grammar *Grammar
 }
 
 // Token is a generated token and the text that it completes: whole UTF-8 sequences, or "".
@@ -61,6 +64,16 @@ func (f *Fusion) Generate(ctx context.Context, options *GenerateOptions, each fu
 	defer c.free()
 	o := options.make(c.cancel)
 	defer raw.DeleteGenerateOptions(o)
+	if options != nil && options.Grammar != nil {
+		if options.Grammar.raw == nil {
+			return end, closed("grammar")
+		}
+		defer runtime.KeepAlive(options.Grammar)
+		o.Set_grammar(options.Grammar.raw, c.out)
+		if err := c.failure(); err != nil {
+			return end, err
+		}
+	}
 	stream := f.raw.Generate(o, c.out)
 	if err := c.failure(); err != nil {
 		return end, err

@@ -20,10 +20,11 @@ from . import errors, raw as _raw
 from ._call import Cancel
 from ._context import Context
 from ._enums import (RATIO_AUTO, RATIO_FIDELITY, AdviceFlags, Codec, Correction, DriftInputs, Eviction, FusionFlags,
-                     Dtype, LogLevel, Metric, Miss, Norm, OnUntrusted, Policy, Pooling,
+                     Dtype, GrammarLanguage, LogLevel, Metric, Miss, Norm, OnUntrusted, Policy, Pooling,
                      ReadMode, RecordKind, RopeLayout, SegmentKind, Source, Weights)
 from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, Generation, Token
+from ._grammar import Grammar
 from ._infos import (Advice, ChunkInfo, CodecCost, CodecStat, FusionInfo, LayerInfo, MachineInfo, Measurement,
                      LoraInfo, ModelInfo, ProfileInfo, SegmentInfo, StoreStat, Verdict)
 from ._missing import MissingFileError
@@ -42,7 +43,7 @@ __version__: str = _raw.version()
 __all__ = [
     "Advice", "AdviceFlags", "BlendError", "Cancel", "ChunkInfo", "Codec", "CodecCost", "CodecStat", "Context",
     "CorpusChunk", "CorpusRecord", "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
-    "Generation", "Dtype", "LayerInfo", "LogLevel", "LogRecord", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
+    "Generation", "Dtype", "Grammar", "GrammarLanguage", "LayerInfo", "LogLevel", "LogRecord", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
     "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Layerwise", "Policy", "Pooling", "Profile", "ProfileInfo", "Prompt", "PromptSegment",
     "RATIO_AUTO", "RATIO_FIDELITY", "ReadMode", "RecordKind", "RemoteChunk", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
     "TenantUse", "Token", "Verdict", "Weights", "errors", "to_logging",

@@ -10,6 +10,7 @@ from ._arrays import Tokens, lasting, tokens_in, view_out
 from ._call import POLL_MS, Cancel, Progress, Score, on_main_thread, raw_cancel, watched
 from ._context import Closable
 from ._enums import Policy, choice
+from ._grammar import Grammar
 from ._infos import FusionInfo, LayerInfo, SegmentInfo
 from ._profile import Machine, Profile
 from ._prompt import Prompt
@@ -147,7 +148,7 @@ class Generation(Iterator[Token]):
 
     @property
     def stopped(self) -> bool:
-        """Whether EOS, a stop token or a stop text ended it, rather than max_tokens."""
+        """Whether EOS, a stop token, a stop text or the grammar's end ended it, rather than max_tokens."""
         return bool(self._stream.by_stop_token())
 
     def close(self) -> None:
@@ -217,7 +218,7 @@ class Fusion(Closable):
                  # blend:parameters generate_options but max_tokens
                  stop_tokens: Iterable[int] = (), stop: Union[str, bytes, Iterable[Union[str, bytes]]] = (),
                  logit_bias: Optional[Mapping[int, float]] = None, logits: Optional[Logits] = None,
-                 cancel: Optional[Cancel] = None) -> Generation:
+                 grammar: Optional[Grammar] = None, cancel: Optional[Cancel] = None) -> Generation:
         """Tokens one by one, appended to the cache as the next is asked for, so that a later call
         continues. The stop token is not reported.
 
@@ -225,7 +226,9 @@ class Fusion(Closable):
         stop_tokens: besides EOS
         stop: the text ends before the first of these, wherever tokens end
         logit_bias: added to the logits of these tokens; -inf: never this token
-        logits: called ahead of every token with the logits it is sampled from, to be changed"""
+        logits: called ahead of every token with the logits it is sampled from, to be changed
+        grammar: what the text must be; it has the last word on every token. Generation.stopped says then
+            whether the text is complete"""
         options = raw.GenerateOptions()
         # blend:set generate_options
         for token in stop_tokens:
@@ -235,6 +238,8 @@ class Fusion(Closable):
         for token, bias in (logit_bias or {}).items():
             options.add_logit_bias(token, bias)
         options.set_shows_logits(logits is not None)
+        if grammar is not None:
+            options.set_grammar(grammar._raw)
         if cancel is not None:
             options.set_cancel(cancel._raw)
         return Generation(self._raw.generate(options), logits)

@@ -266,6 +266,32 @@ class MainJob(Case):
         want = logits - np.log(np.exp(logits.astype(np.float64)).sum())
         self.assertAlmostEqual(logprob, want[own], places=4)
 
+    def grammar(self, language, text):
+        try:
+            return libblend.Grammar(self.model, language=language, text=text)
+        except libblend.UnsupportedError as error:
+            if "BLEND_GRAMMAR" not in str(error):
+                raise
+            self.skipTest("this build has no grammars")
+
+    def test_answers_keep_to_a_grammar(self):
+        grammar = self.grammar(libblend.GrammarLanguage.JSON_SCHEMA, json.dumps(
+            {"type": "object", "properties": {"b": {"enum": ["x", "y"]}, "a": {"type": "boolean"}}, "required": ["b", "a"]}))
+        generation = self.fuse(reserve_tokens=64).generate(64, temperature=1.0, grammar=grammar)
+        grammar.close()  # the options keep it
+        value = json.loads(generation.text())
+        self.assertTrue(generation.stopped)
+        self.assertEqual(list(value), ["b", "a"])
+        cut = self.fuse(reserve_tokens=64).generate(3, grammar=self.grammar("regex", "[0-9]{40}"))
+        self.assertRegex(cut.text(), "^[0-9]+$")
+        self.assertFalse(cut.stopped)
+        with self.assertRaisesRegex(libblend.UnsupportedError, "'not'"):
+            libblend.Grammar(self.model, language="json_schema", text='{"not": {}}')
+        with self.assertRaises(libblend.InvalidArgumentError):
+            libblend.Grammar(self.model, language="ebnf", text="x")
+        with self.assertRaises(libblend.errors.ClosedError):
+            self.fuse().generate(3, grammar=grammar)
+
     def test_logits_are_the_hosts_to_change(self):
         plain = [t.id for t in self.fuse().generate(3, ignore_eos=True)]
         shown = []

@@ -65,6 +65,17 @@ public final class GenerateOptions {
   }
 
   /**
+   * What the text must be; it has the last word on every token.
+   *
+   * @param grammar kept open by the options
+   * @return this
+   */
+  public GenerateOptions grammar(Grammar grammar) {
+    raw.setGrammar(grammar.raw);
+    return this;
+  }
+
+  /**
    * What stops it, besides an interrupt of the thread that waits for a token.
    *
    * @param token null: nothing else

@@ -141,6 +141,26 @@ public class FusionTest extends Fixture {
     }
   }
 
+  @Test
+  public void anAnswerKeepsToItsGrammar() {
+    Grammar grammar;
+    try {
+      grammar = Grammar.open(model, new Grammar.Options().language(GrammarLanguage.REGEX).text("[xy]{3}"));
+    } catch (UnsupportedException error) {
+      assertTrue(error.getMessage(), error.getMessage().contains("BLEND_GRAMMAR"));
+      return;
+    }
+    GenerateOptions options = new GenerateOptions().maxTokens(8).grammar(grammar);
+    grammar.close(); // the options keep it
+    try (Fusion fusion = fusion()) {
+      String text = fusion.generate(options);
+      assertTrue(text, text.matches("[xy]{3}"));
+    }
+    assertThrows(
+        BlendException.class,
+        () -> Grammar.open(model, new Grammar.Options().language(GrammarLanguage.JSON_SCHEMA).text("{")));
+  }
+
   private static int fusionRows(Fusion fusion) {
     return fusion.tokens().length;
   }
