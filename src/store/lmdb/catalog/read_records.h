@@ -20,7 +20,8 @@ Result<Manifest> read_manifest(const Txn& txn, const MapView& view, const Sha256
 Status for_each_manifest(const Txn& txn, const MapView& view, bool changed,
                          const std::function<void(const Manifest&)>& visit);
 
-// The counters as the transaction sees them; if they are damaged, counted again, and the log is told.
+// The counters as the transaction sees them; if they are damaged, counted again, and the log is
+// told.
 Result<StoreCounters> read_counters(const Txn& txn, const MapView& view, const StoreCommon& common);
 
 }  // namespace blend
