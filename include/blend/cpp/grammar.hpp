@@ -19,7 +19,7 @@ class Grammar {
     detail::Outcome outcome;
     blend_grammar* raw = nullptr;
     outcome.check(blend_grammar_open(&raw, model.get(), &options, outcome.out()));
-    handle_ = {raw, {model.events()}};
+    handle_ = {raw, {model.log()}};
   }
   // language: BLEND_GRAMMAR_*.
   Grammar(const Model& model, uint32_t language, const std::string& text = {})
