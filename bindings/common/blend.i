@@ -44,6 +44,10 @@
 %include "shim/text.h"
 %include "shim/model.h"
 %include "shim/profile.h"
+#ifdef SWIGJAVA
+// Texts above are bytes there, so that a tokenizer gets what it is given; a grammar's is none of them.
+%clear const std::string& text;
+#endif
 %include "shim/grammar.h"
 %include "shim/fusion.h"
 %include "shim/layerwise.h"
