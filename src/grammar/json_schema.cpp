@@ -84,7 +84,12 @@ class Kept {
   // An error at this place of the schema.
   template <typename... Args>
   Status wrong(int32_t code, const char* format, Args... args) const {
-    return make_error(code, format, args...).with_context("the JSON schema at " + place());
+    const std::string where = "the JSON schema at " + place();
+    if constexpr (sizeof...(args) == 0) {
+      return make_error(code, "%s", format).with_context(where);
+    } else {
+      return make_error(code, format, args...).with_context(where);
+    }
   }
   Status unsupported(const std::string& keyword, const char* instead) const {
     return wrong(BLEND_E_UNSUPPORTED, "'%.80s' cannot be kept: %s", keyword.c_str(), instead);
@@ -345,7 +350,9 @@ Status Kept::typed(const Json& schema) {
     }
     out += ']';
   }
-  for (const auto& [keyword, value] : *schema.object()) {
+  for (const auto& member : *schema.object()) {  // a lambda cannot take names of its parts
+    const auto& keyword = member.first;
+    const auto& value = member.second;
     if (keyword == "type" || keyword == "$defs" || keyword == "definitions") continue;
     if (among(keyword, kNotes) || keyword.starts_with("x-")) continue;
     const bool of_some = std::any_of(std::begin(kTypes), std::end(kTypes),
