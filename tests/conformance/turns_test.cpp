@@ -232,11 +232,11 @@ TEST_P(Saved, IsRefusedWhereItDoesNotFit) {
   EXPECT_EQ(restore(id, other).outcome.code, BLEND_E_MISMATCH);
 }
 
-// Bytes that were damaged while nobody had the store open are an error and an event, never a
-// conversation that was not held.
+// Bytes that were damaged while nobody had the store open are an error, which the log is told,
+// never a conversation that was not held.
 TEST_P(Saved, IsRefusedWhenDamaged) {
-  EventCount events;
-  ctx_ = make_ctx(2, &events);
+  LogCount log;
+  ctx_ = make_ctx(2, &log);
   model_ = open_model(ctx_, path_);
   const std::string path = dir_.file("damaged");
   store_ = open_store(ctx_, path);
@@ -266,8 +266,8 @@ TEST_P(Saved, IsRefusedWhenDamaged) {
   write_file(path + "/data.mdb", bytes);
   store_ = open_store(ctx_, path);
   EXPECT_EQ(restore(id, model_).outcome.code, BLEND_E_CORRUPT);
-  EXPECT_GT(events.n.load(), 0);
-  EXPECT_EQ(events.last_code.load(), BLEND_E_CORRUPT);
+  EXPECT_GT(log.n.load(), 0);
+  EXPECT_EQ(log.last_code.load(), BLEND_E_CORRUPT);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Turns, testing::Range(0, 12));

@@ -475,7 +475,7 @@ func TestGenerateOptions(t *testing.T) {
 }
 
 func TestGrammar(t *testing.T) {
-	grammar, err := blend.OpenGrammar(bg, model, &blend.GrammarOptions{Language: blend.GrammarLanguageRegex, Text: "[xy]{3}"})
+	grammar, err := blend.OpenGrammar(bg, model, &blend.GrammarOptions{Language: blend.GrammarRegex, Text: "[xy]{3}"})
 	if errors.Is(err, blend.ErrUnsupported) {
 		t.Skip(err)
 	}
@@ -486,7 +486,7 @@ func TestGrammar(t *testing.T) {
 	if len(text) != 3 || strings.Trim(text, "xy") != "" || !end.ByStopToken {
 		t.Errorf("%q, %+v", text, end)
 	}
-	if _, err := blend.OpenGrammar(bg, model, &blend.GrammarOptions{Language: blend.GrammarLanguageJSONSchema, Text: "{"}); !errors.Is(err, blend.ErrInvalidArgument) {
+	if _, err := blend.OpenGrammar(bg, model, &blend.GrammarOptions{Language: blend.GrammarJsonSchema, Text: "{"}); !errors.Is(err, blend.ErrInvalidArgument) {
 		t.Errorf("no schema: %v", err)
 	}
 	if err := grammar.Close(); err != nil {

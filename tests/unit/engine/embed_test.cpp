@@ -111,8 +111,7 @@ TEST_F(EmbedTest, TakeThePoolingOfTheFile) {
     spec.architecture = architecture;
     test::GgufWriter w = random_model(spec);
     if (type >= 0) w.u32(std::string(architecture) + ".pooling_type", static_cast<uint32_t>(type));
-    auto runtime = Runtime::create(
-        1, [](int32_t, const std::string&) {}, BackendSpec{});
+    auto runtime = Runtime::create(1, {}, BackendSpec{});
     return *Model::load(*runtime, w.write(dir_.file("pooled.gguf")), {}, {});
   };
   const Texts texts = {tokens(9, 1)};

@@ -58,7 +58,7 @@ TEST(LogitRules, AreWhatTheirDefinitionsSay) {
     auto rules = LogitRules::create(o, kVocab);
     ASSERT_TRUE(rules.is_ok()) << rules.status().message();
     for (const int32_t t : seen) rules->see(t);
-    auto got = rules->apply(logits);
+    auto got = rules->apply(logits, nullptr);
     ASSERT_TRUE(got.is_ok()) << got.status().message();
     for (size_t i = 0; i < kVocab; ++i) {
       if (std::isinf(want[i])) {
@@ -78,7 +78,7 @@ TEST(LogitRules, TheCallbackComesLastAndIsHeldToWhatItMayDo) {
     o.fn = std::move(fn);
     auto rules = LogitRules::create(o, 3);
     EXPECT_TRUE(rules.is_ok());
-    auto got = rules->apply(logits);
+    auto got = rules->apply(logits, nullptr);
     return got.is_ok() ? std::vector<float>(got->begin(), got->end())
                        : std::vector<float>{static_cast<float>(got.status().code())};
   };

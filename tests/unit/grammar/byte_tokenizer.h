@@ -22,6 +22,7 @@ class ByteTokenizer final : public Tokenizer {
   int32_t bos() const override { return -1; }
   int32_t eos() const override { return kEos; }
   bool add_bos() const override { return false; }
+  std::span<const int32_t> closing() const override { return {}; }
   bool is_stop(int32_t token) const override { return token == kEos || token == kEot; }
   Result<std::vector<int32_t>> encode_marked(std::string_view, uint32_t,
                                              const TextMarks&) const override {

@@ -210,6 +210,7 @@ TEST_F(GrammarTest, AVocabularyThatCannotWriteItIsRefused) {
     int32_t bos() const override { return -1; }
     int32_t eos() const override { return 0; }
     bool add_bos() const override { return false; }
+    std::span<const int32_t> closing() const override { return {}; }
     bool is_stop(int32_t token) const override { return token == 0; }
     Result<std::vector<int32_t>> encode_marked(std::string_view, uint32_t,
                                                const TextMarks&) const override {
