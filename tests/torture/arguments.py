@@ -17,7 +17,7 @@ KV_BYTES = 8 << 20
 ABSURD = (2**33, 2**48, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 CLOSES = {"ctx": "ctx_close", "model": "model_close", "store": "store_close", "fusion": "fusion_close",
           "layerwise": "layerwise_close", "machine": "machine_close", "profile": "profile_close", "cancel": "cancel_free",
-          "error": "error_free", "chat": "chat_close"}
+          "error": "error_free", "chat": "chat_close", "grammar": "grammar_close"}
 INDEX = ("segment", "index", "layer", "point")  # any number may be asked for
 # Tokens that are refused by their number alone: (struct or function, count).
 CHECKED = {("segment", "n_tokens"), ("precompute_options", "n_chunk_prefix"), ("fuse_options", "n_chunk_prefix"),

@@ -7,7 +7,7 @@
 namespace blend {
 namespace {
 
-constexpr std::string_view kDown = ".lora_a", kUp = ".lora_b";
+constexpr std::string_view kDownEnd = ".lora_a", kUpEnd = ".lora_b";
 
 Status need_text(const GgufReader& gguf, const char* key, std::string_view wanted,
                  const char* otherwise) {
@@ -88,10 +88,10 @@ Result<LoraAdapter> read_gguf_lora(std::span<const std::byte> file, const ModelC
   LoraBuilder builder(config, HeadRows::gguf, rows);
   std::map<std::string, int64_t> outs;
   for (const GgufTensor& t : gguf.tensors()) {
-    const bool down = t.name.ends_with(kDown), up = t.name.ends_with(kUp);
+    const bool down = t.name.ends_with(kDownEnd), up = t.name.ends_with(kUpEnd);
     if (!down && !up) return no_lora_of(t.name, "a tensor that is no '.lora_a' or '.lora_b'");
     BLEND_ASSIGN(TensorView view, gguf_tensor_view(gguf, t));
-    const std::string of = t.name.substr(0, t.name.size() - kDown.size());
+    const std::string of = t.name.substr(0, t.name.size() - kDownEnd.size());
     if (up) outs[of] = view.rows();
     down ? builder.add_down(of, std::move(view)) : builder.add_up(of, std::move(view));
   }
