@@ -1,0 +1,147 @@
+#include "bench/real/prompts.h"
+
+#include <chrono>
+
+#include "bench/copy_rate.h"
+#include "bench/measure.h"
+#include "bench/real/llama_bench.h"
+#include "support/temp_dir.h"
+
+namespace blend::bench {
+namespace {
+
+using nlohmann::json;
+
+FuseTimes fuse_repeatedly(const RealBed& bed, const blendpp::Store* store,
+                          const blendpp::Prompt& prompt, const blendpp::FuseOptions& options) {
+  FuseTimes out;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i <= bed.repeat || seconds_since(begin) < bed.min_seconds; ++i) {
+    const blendpp::Fusion fusion(bed.model, store, prompt, options);
+    if (i > 0) out.reports.push_back(fusion.report());  // the first fills caches
+  }
+  return out;
+}
+
+// Every time with a store in which nothing is.
+FuseTimes fuse_cold(const RealBed& bed, const blendpp::Prompt& prompt) {
+  FuseTimes out;
+  for (int i = 0; i < bed.repeat; ++i) {
+    const test::TempDir dir;
+    const blendpp::Store store(bed.ctx, dir.path());
+    const blendpp::Fusion fusion(bed.model, &store, prompt);
+    out.reports.push_back(fusion.report());
+  }
+  return out;
+}
+
+// What reuse cannot take less than: the bytes that it must move, at the rate of memcpy, and the
+// rows that it must compute, at the rate of decoding one row after another or of full prefill,
+// whichever is sooner.
+double reuse_bound_ms(const RealBed& bed, const FuseTimes& reuse, const FuseTimes& full,
+                      double row_ms) {
+  const auto pool = must(ThreadPool::create(bed.n_threads));
+  const auto rows = static_cast<double>(reuse.last().n_rows_always);
+  const double bytes = static_cast<double>(reuse.last().bytes_loaded);
+  // Read as they are stored, in 16 bits, and written in 32.
+  const double moved_ms = 3 * bytes / copy_rate(*pool, 64u << 20) * 1e3;
+  const double flops_ms = full.ttft_ms() * reuse.last().flops / full.last().flops;
+  return moved_ms + std::max(std::min(row_ms * rows, flops_ms), row_ms);
+}
+
+double one_row_ms(const RealBed& bed, blendpp::Fusion& fusion) {
+  std::vector<double> times;
+  for (int i = 0; i < 9; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    fusion.decode({bed.text.question()[0]});
+    if (i > 0) times.push_back(seconds_since(begin) * 1e3);
+  }
+  return median(std::move(times));
+}
+
+}  // namespace
+
+json measure_prompt(const RealBed& bed, const PromptShape& shape, const std::string& llama_bench,
+                    const std::string& model) {
+  const test::TempDir dir;
+  const blendpp::Store store(bed.ctx, dir.path());
+  const blendpp::Prompt prompt = bed.prompt(shape);
+  blendpp::FuseOptions options;
+  options.policy = BLEND_POLICY_FULL;
+  const FuseTimes full = fuse_repeatedly(bed, &store, prompt, options);
+  const FuseTimes cold = fuse_cold(bed, prompt);
+  bed.precompute(store, shape);
+  const FuseTimes usual = fuse_repeatedly(bed, &store, prompt, {});
+  options.policy = BLEND_POLICY_REUSE;
+  const FuseTimes reuse = fuse_repeatedly(bed, &store, prompt, options);
+  blendpp::Fusion fusion(bed.model, &store, prompt, options);
+  const double row_ms = one_row_ms(bed, fusion);
+
+  json out = {{"prompt", shape.name()},
+              {"rows", full.last().n_rows},
+              {"full_ms", full.ttft_ms()},
+              {"cold_ms", cold.ttft_ms()},
+              {"default_ms", usual.ttft_ms()},
+              {"default_ratio", usual.last().ratio},
+              {"reuse_ms", reuse.ttft_ms()},
+              {"reuse_bound_ms", reuse_bound_ms(bed, reuse, full, row_ms)},
+              {"reuse_place_ms", reuse.ms(&blend_fusion_report::place_ns)},
+              {"reuse_wait_ms", reuse.ms(&blend_fusion_report::wait_ns)},
+              {"reuse_compute_ms", reuse.ms(&blend_fusion_report::compute_ns)},
+              {"reuse_bytes", reuse.last().bytes_loaded}};
+  const double rate = llama_prefill_rate(llama_bench, model, full.last().n_rows, bed.n_threads);
+  if (rate > 0) out["llama_cpp_ms"] = static_cast<double>(full.last().n_rows) / rate * 1e3;
+  return out;
+}
+
+json measure_precompute(const RealBed& bed, const PromptShape& shape) {
+  blendpp::FuseOptions options;
+  options.policy = BLEND_POLICY_FULL;
+  std::vector<double> rates, chunk_rates;
+  for (int i = 0; i < bed.repeat; ++i) {
+    const blendpp::Fusion fusion(bed.model, nullptr, bed.prompt(shape), options);
+    const blendpp::FusionReport report = fusion.report();
+    rates.push_back(static_cast<double>(report.n_rows) /
+                    (static_cast<double>(report.ttft_ns) * 1e-9));
+    const test::TempDir dir;
+    const blendpp::Store store(bed.ctx, dir.path());
+    const auto begin = std::chrono::steady_clock::now();
+    // A corpus of one prefill of each chunk in context costs one more after the head.
+    std::vector<blendpp::CorpusChunk> chunks(shape.n_chunks);
+    for (size_t c = 0; c < chunks.size(); ++c)
+      chunks[c].tokens = bed.text.chunk(c, shape.chunk_tokens);
+    const blendpp::Tokens head = bed.head();
+    blendpp::CorpusOptions corpus;
+    corpus.chunk_prefix = head.data();
+    corpus.n_chunk_prefix = head.size();
+    corpus.n_contexts = 1;
+    bed.model.precompute_corpus(store, chunks, corpus);
+    chunk_rates.push_back(2 * static_cast<double>(shape.n_rows()) / seconds_since(begin));
+  }
+  return {{"prompt", shape.name()},
+          {"full_tokens_per_s", median(std::move(rates))},
+          {"chunk_tokens_per_s", median(std::move(chunk_rates))}};
+}
+
+json measure_many(const RealBed& bed, const PromptShape& shape) {
+  const test::TempDir dir;
+  const blendpp::Store store(bed.ctx, dir.path());
+  const blendpp::Tokens head = bed.head();
+  blendpp::PrecomputeOptions each;
+  each.chunk_prefix = head.data();
+  each.n_chunk_prefix = head.size();
+  for (size_t i = 0; i < shape.n_chunks; ++i) {
+    bed.model.precompute(store, bed.text.chunk(i, shape.chunk_tokens), each);
+  }
+  blendpp::FuseOptions options;
+  options.policy = BLEND_POLICY_REUSE;
+  const FuseTimes times = fuse_repeatedly(bed, &store, bed.prompt(shape), options);
+  const auto chunks = static_cast<double>(shape.n_chunks);
+  return {{"prompt", shape.name()},
+          {"ttft_ms", times.ttft_ms()},
+          {"plan_us_per_chunk", times.ms(&blend_fusion_report::plan_ns) * 1e3 / chunks},
+          {"load_us_per_chunk", times.ms(&blend_fusion_report::load_ns) * 1e3 / chunks},
+          {"place_us_per_chunk", times.ms(&blend_fusion_report::place_ns) * 1e3 / chunks}};
+}
+
+}  // namespace blend::bench
