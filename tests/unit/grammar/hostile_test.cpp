@@ -87,7 +87,7 @@ std::vector<Case> cases() {
       {ebnf, "root ::= " + repeated("(", 20000) + "\"a\"" + repeated(")", 20000)},
       {ebnf, rule_chain(40)},
       {ebnf, rule_chain(3000)},
-      {ebnf, std::string("root ::= \"a\" \0 \"b\"", 20)},
+      {ebnf, std::string("root ::= \"a\" \0 \"b\"", 18)},
       {ebnf, std::string(size_t{300} << 10, ' ')},
   };
 }
@@ -124,6 +124,9 @@ TEST_F(HostileTest, AllAreBounded) { all_are_bounded(tokenizer_, vocabulary_); }
 
 // Recursion is bounded by what is nested, and the stack with it.
 TEST_F(HostileTest, ASmallStackIsEnough) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's frames are many times as large";
+#else
   std::function<void()> work = [&] { all_are_bounded(tokenizer_, vocabulary_); };
   pthread_attr_t attributes;
   ASSERT_EQ(pthread_attr_init(&attributes), 0);
@@ -136,6 +139,7 @@ TEST_F(HostileTest, ASmallStackIsEnough) {
   ASSERT_EQ(pthread_create(&thread, &attributes, call, &work), 0);
   pthread_join(thread, nullptr);
   pthread_attr_destroy(&attributes);
+#endif
 }
 
 TEST_F(HostileTest, TheBoundsAreNamed) {
