@@ -44,13 +44,15 @@ blendpp::Prompt RealBed::prompt(const PromptShape& shape) const {
   return out;
 }
 
-void RealBed::precompute(const blendpp::Store& store, const PromptShape& shape) const {
+void RealBed::precompute(const blendpp::Store& store, const PromptShape& shape,
+                         uint32_t n_contexts) const {
   std::vector<blendpp::CorpusChunk> chunks(shape.n_chunks);
   for (size_t i = 0; i < chunks.size(); ++i) chunks[i].tokens = text.chunk(i, shape.chunk_tokens);
   const blendpp::Tokens first = head();
   blendpp::CorpusOptions options;
   options.chunk_prefix = first.data();
   options.n_chunk_prefix = first.size();
+  options.n_contexts = n_contexts;
   model.precompute_corpus(store, chunks, options);
   store.flush();
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -9,6 +11,15 @@
 #include "bench/run_json.h"
 
 namespace blend::bench {
+
+// `program`, or empty where it is not there, which is said on stderr.
+inline std::string llama_bench_or_none(const std::string& program) {
+  if (program.empty() || std::system(("command -v '" + program + "' >/dev/null").c_str()) == 0) {
+    return program;
+  }
+  std::fprintf(stderr, "llama.cpp skipped: no program %s\n", program.c_str());
+  return {};
+}
 
 // The program's figure, tokens a second, with flash attention; 0: it is not there, or it failed.
 inline double llama_rate(const std::string& program, const std::string& model,

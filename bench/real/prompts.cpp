@@ -1,6 +1,7 @@
 #include "bench/real/prompts.h"
 
 #include <chrono>
+#include <functional>
 
 #include "bench/copy_rate.h"
 #include "bench/measure.h"
@@ -12,25 +13,17 @@ namespace {
 
 using nlohmann::json;
 
-FuseTimes fuse_repeatedly(const RealBed& bed, const blendpp::Store* store,
-                          const blendpp::Prompt& prompt, const blendpp::FuseOptions& options) {
-  FuseTimes out;
+// Calls each of `ways` in turn, round by round, so that a machine that slows down slows all of
+// them. The first round fills caches and is not counted.
+std::vector<FuseTimes> in_turn(const RealBed& bed,
+                               const std::vector<std::function<blendpp::FusionReport()>>& ways) {
+  std::vector<FuseTimes> out(ways.size());
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i <= bed.repeat || seconds_since(begin) < bed.min_seconds; ++i) {
-    const blendpp::Fusion fusion(bed.model, store, prompt, options);
-    if (i > 0) out.reports.push_back(fusion.report());  // the first fills caches
-  }
-  return out;
-}
-
-// Every time with a store in which nothing is.
-FuseTimes fuse_cold(const RealBed& bed, const blendpp::Prompt& prompt) {
-  FuseTimes out;
-  for (int i = 0; i < bed.repeat; ++i) {
-    const test::TempDir dir;
-    const blendpp::Store store(bed.ctx, dir.path());
-    const blendpp::Fusion fusion(bed.model, &store, prompt);
-    out.reports.push_back(fusion.report());
+    for (size_t w = 0; w < ways.size(); ++w) {
+      const blendpp::FusionReport report = ways[w]();
+      if (i > 0) out[w].reports.push_back(report);
+    }
   }
   return out;
 }
@@ -66,15 +59,23 @@ json measure_prompt(const RealBed& bed, const PromptShape& shape, const std::str
   const test::TempDir dir;
   const blendpp::Store store(bed.ctx, dir.path());
   const blendpp::Prompt prompt = bed.prompt(shape);
-  blendpp::FuseOptions options;
-  options.policy = BLEND_POLICY_FULL;
-  const FuseTimes full = fuse_repeatedly(bed, &store, prompt, options);
-  const FuseTimes cold = fuse_cold(bed, prompt);
+  const auto fused = [&](const blendpp::Store& from, uint32_t policy) {
+    blendpp::FuseOptions options;
+    options.policy = policy;
+    return blendpp::Fusion(bed.model, &from, prompt, options);
+  };
+  const std::vector<FuseTimes> computed = in_turn(
+      bed, {[&] { return fused(store, BLEND_POLICY_FULL).report(); },
+            [&] {  // every time with a store in which nothing is
+              const test::TempDir empty;
+              return fused(blendpp::Store(bed.ctx, empty.path()), BLEND_POLICY_AUTO).report();
+            }});
   bed.precompute(store, shape);
-  const FuseTimes usual = fuse_repeatedly(bed, &store, prompt, {});
-  options.policy = BLEND_POLICY_REUSE;
-  const FuseTimes reuse = fuse_repeatedly(bed, &store, prompt, options);
-  blendpp::Fusion fusion(bed.model, &store, prompt, options);
+  const std::vector<FuseTimes> stored =
+      in_turn(bed, {[&] { return fused(store, BLEND_POLICY_AUTO).report(); },
+                    [&] { return fused(store, BLEND_POLICY_REUSE).report(); }});
+  const FuseTimes &full = computed[0], &cold = computed[1], &usual = stored[0], &reuse = stored[1];
+  blendpp::Fusion fusion = fused(store, BLEND_POLICY_REUSE);
   const double row_ms = one_row_ms(bed, fusion);
 
   json out = {{"prompt", shape.name()},
@@ -106,16 +107,7 @@ json measure_precompute(const RealBed& bed, const PromptShape& shape) {
     const test::TempDir dir;
     const blendpp::Store store(bed.ctx, dir.path());
     const auto begin = std::chrono::steady_clock::now();
-    // A corpus of one prefill of each chunk in context costs one more after the head.
-    std::vector<blendpp::CorpusChunk> chunks(shape.n_chunks);
-    for (size_t c = 0; c < chunks.size(); ++c)
-      chunks[c].tokens = bed.text.chunk(c, shape.chunk_tokens);
-    const blendpp::Tokens head = bed.head();
-    blendpp::CorpusOptions corpus;
-    corpus.chunk_prefix = head.data();
-    corpus.n_chunk_prefix = head.size();
-    corpus.n_contexts = 1;
-    bed.model.precompute_corpus(store, chunks, corpus);
+    bed.precompute(store, shape, 1);  // two prefills of each chunk: after the head, and in context
     chunk_rates.push_back(2 * static_cast<double>(shape.n_rows()) / seconds_since(begin));
   }
   return {{"prompt", shape.name()},
@@ -135,7 +127,9 @@ json measure_many(const RealBed& bed, const PromptShape& shape) {
   }
   blendpp::FuseOptions options;
   options.policy = BLEND_POLICY_REUSE;
-  const FuseTimes times = fuse_repeatedly(bed, &store, bed.prompt(shape), options);
+  const blendpp::Prompt prompt = bed.prompt(shape);
+  const FuseTimes times = in_turn(
+      bed, {[&] { return blendpp::Fusion(bed.model, &store, prompt, options).report(); }})[0];
   const auto chunks = static_cast<double>(shape.n_chunks);
   return {{"prompt", shape.name()},
           {"ttft_ms", times.ttft_ms()},

@@ -15,6 +15,7 @@
 #include "bench/memory.h"
 #include "bench/real/bed.h"
 #include "bench/real/decoding.h"
+#include "bench/real/llama_bench.h"
 #include "bench/real/prompts.h"
 #include "bench/run_json.h"
 #include "support/temp_dir.h"
@@ -244,7 +245,10 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     blend::bench::cap_isa(s.isa);
-    if (s.opening_of.empty()) return run(s);
+    if (s.opening_of.empty()) {
+      s.llama_bench = blend::bench::llama_bench_or_none(s.llama_bench);
+      return run(s);
+    }
     std::printf("%s\n", measure_opening(s).dump().c_str());
     return 0;
   } catch (const std::exception& e) {
