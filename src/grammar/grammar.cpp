@@ -81,6 +81,10 @@ struct GrammarRun::State {
 void GrammarRun::State::keep_rules() {
   const GrammarVocabulary& vocabulary = grammar->vocabulary();
   const auto allowed = grammar->json_ ? vocabulary.in_json() : vocabulary.in_text();
+  // xgrammar may set bits after the last token.
+  if (const size_t over = vocabulary.n_tokens() % 32; over != 0) {
+    mask.back() &= static_cast<int32_t>((uint32_t{1} << over) - 1);
+  }
   for (size_t w = 0; w < mask.size(); ++w) {
     auto bits = static_cast<uint32_t>(mask[w]);
     if (at == TextRules::kStart) {
@@ -161,8 +165,12 @@ Result<std::shared_ptr<const Grammar>> Grammar::compile(
                       "the grammar has %zu bytes, and more than %zu are not compiled",
                       options.text.size(), kMostBytes);
   }
-  std::string text(options.text);
-  if (options.kind == GrammarKind::json) text = kAnyObject;
+  std::string text;  // of a schema: what is kept of it, below
+  if (options.kind == GrammarKind::json) {
+    text = kAnyObject;
+  } else if (options.kind != GrammarKind::json_schema) {
+    text = options.text;
+  }
   const bool json = options.kind == GrammarKind::json || options.kind == GrammarKind::json_schema;
   std::shared_ptr<Grammar> made(new Grammar(std::move(vocabulary), json));
   std::string wrong, remark;

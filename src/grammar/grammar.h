@@ -19,8 +19,7 @@ enum class GrammarKind : uint32_t { json, json_schema, regex, ebnf };
 struct GrammarOptions {
   GrammarKind kind = GrammarKind::json;  // any JSON object
   std::string_view text;                 // of the others
-  // Bounds of compiling. Most schemas take milliseconds and a few MiB; strings of bounded length
-  // with a vocabulary of 256 Ki tokens take some seconds.
+  // Bounds of compiling: much more than most schemas take. Strings of bounded length need them.
   uint64_t cpu_ns = 20'000'000'000u;
   size_t n_bytes = size_t{512} << 20;
 };

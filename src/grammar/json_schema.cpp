@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -73,6 +74,10 @@ Schemas members_of(const Json::Object& object) {
   return members;
 }
 
+// Escapes make a text at most four times as long or so; the schemas that are written once more for
+// required members have no such bound.
+constexpr size_t kMostKept = size_t{2} << 20;
+
 // Writes a schema as it is kept. Used once.
 class Kept {
  public:
@@ -117,6 +122,8 @@ class Kept {
   Status schemas(const Schemas& schemas);
   Status list(const std::string& keyword, const Json& array);  // an array of schemas
   Status value(const std::string& keyword, const Json& value);
+  // A number of things, written as it is kept.
+  Status count(const std::string& keyword, const Json& given, int64_t& n);
   Status pattern(const std::string& keyword, const std::string& pattern);
   Status form(const std::string& keyword, const Json& schema);
   Status values(const std::vector<const Json*>& values, const Json* type);
@@ -170,8 +177,8 @@ Status Kept::pattern(const std::string& keyword, const std::string& pattern) {
   }
   if (!fits_(ascii)) {
     return unsupported(keyword,
-                       "this regular expression is not known, or needs quotes, backslashes or "
-                       "control characters, which JSON escapes");
+                       "xgrammar does not know this regular expression, or it needs quotes, "
+                       "backslashes or control characters, which JSON escapes");
   }
   write_json_string(ascii, out);
   return Status::ok();
@@ -201,6 +208,12 @@ Status Kept::list(const std::string& keyword, const Json& array) {
 }
 
 Status Kept::schema(const Json& schema) {
+  if (out.size() > kMostKept) {
+    return wrong(BLEND_E_UNSUPPORTED,
+                 "with the schemas of required members it has more than %zu MiB: give each of them "
+                 "its own in 'properties'",
+                 kMostKept >> 20);
+  }
   if (const bool* const any = schema.boolean()) {
     if (!*any) return wrong(BLEND_E_UNSUPPORTED, "'false' allows nothing: leave it out");
     out += "{}";
@@ -213,7 +226,8 @@ Status Kept::schema(const Json& schema) {
   std::string form_found;
   for (const auto& [keyword, value] : *schema.object()) {
     if (among(keyword, kForms)) {
-      if (!form_found.empty()) return unsupported(keyword, ("beside " + form_found).c_str());
+      if (!form_found.empty())
+        return unsupported(keyword, ("it stands beside '" + form_found + "'").c_str());
       form_found = keyword;
     } else if (keyword == "$defs" || keyword == "definitions") {
       if (value.object() == nullptr) {
@@ -386,13 +400,7 @@ Status Kept::keyword_of_type(const std::string& keyword, const Json& schema, con
     }
   } else if (keyword == "minLength" || keyword == "maxLength") {
     int64_t n = 0;
-    if (!value.integer(n) || n < 0) {
-      return wrong(BLEND_E_INVALID_ARGUMENT, "'%s' must be a whole number of at least 0",
-                   keyword.c_str());
-    }
-    name(keyword);
-    out += std::to_string(n);
-    return Status::ok();
+    return count(keyword, value, n);
   } else {
     double n = 0;
     if (!value.number(n)) {
@@ -401,6 +409,20 @@ Status Kept::keyword_of_type(const std::string& keyword, const Json& schema, con
   }
   name(keyword);
   return this->value(keyword, value);
+}
+
+Status Kept::count(const std::string& keyword, const Json& given, int64_t& n) {
+  // More than xgrammar can count is as good as no bound.
+  if (!given.integer(n) || n < 0) {
+    return wrong(BLEND_E_INVALID_ARGUMENT, "'%s' must be a whole number of at least 0",
+                 keyword.c_str());
+  }
+  if (keyword.ends_with("Properties") && n > INT32_MAX) {
+    return wrong(BLEND_E_UNSUPPORTED, "'%s' may be %d at most", keyword.c_str(), INT32_MAX);
+  }
+  name(keyword);
+  out += std::to_string(n);
+  return Status::ok();
 }
 
 Status Kept::properties(const Json& schema) {
@@ -417,23 +439,23 @@ Status Kept::properties(const Json& schema) {
     const Json* const given = schema.find(keyword);
     if (given == nullptr) continue;
     int64_t n = 0;
-    if (!given->integer(n) || n < 0 || n > INT32_MAX) {
-      return wrong(BLEND_E_INVALID_ARGUMENT, "'%s' must be a whole number of at least 0", keyword);
-    }
+    BLEND_RETURN_IF_ERROR(count(keyword, *given, n));
     if (keyword == std::string_view("minProperties")) least = n;
-    name(keyword);
-    out += std::to_string(n);
   }
   std::vector<std::string> unnamed;  // required, but no property
   if (required != nullptr) {
     if (required->array() == nullptr) {
       return wrong(BLEND_E_INVALID_ARGUMENT, "'required' must be a list of names");
     }
+    std::set<std::string_view> has;
+    if (named != nullptr && named->object() != nullptr) {
+      for (const auto& member : *named->object()) has.insert(member.first);
+    }
     for (const Json& r : *required->array()) {
       if (r.string() == nullptr) {
         return wrong(BLEND_E_INVALID_ARGUMENT, "'required' must be a list of names");
       }
-      if (named == nullptr || named->find(*r.string()) == nullptr) unnamed.push_back(*r.string());
+      if (has.insert(*r.string()).second) unnamed.push_back(*r.string());
     }
     name("required");
     BLEND_RETURN_IF_ERROR(value("required", *required));
@@ -469,8 +491,6 @@ Status Kept::properties(const Json& schema) {
     }
     Schemas all = named != nullptr ? members_of(*named->object()) : Schemas();
     for (const std::string& r : unnamed) {
-      if (std::any_of(all.begin(), all.end(), [&](const auto& m) { return m.first == r; }))
-        continue;
       all.emplace_back(r, further != nullptr ? further : &any_);
     }
     name("properties");
@@ -498,11 +518,7 @@ Status Kept::items(const Json& schema) {
     const Json* const given = schema.find(keyword);
     if (given == nullptr) continue;
     int64_t n = 0;
-    if (!given->integer(n) || n < 0) {
-      return wrong(BLEND_E_INVALID_ARGUMENT, "'%s' must be a whole number of at least 0", keyword);
-    }
-    name(keyword);
-    out += std::to_string(n);
+    BLEND_RETURN_IF_ERROR(count(keyword, *given, n));
   }
   if (const Json* const unique = schema.find("uniqueItems")) {
     if (unique->boolean() == nullptr || *unique->boolean()) {

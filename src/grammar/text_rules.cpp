@@ -1,6 +1,7 @@
 #include "grammar/text_rules.h"
 
 #include <cstring>
+#include <iterator>
 
 namespace blend::grammar {
 namespace {
@@ -26,27 +27,32 @@ bool is_hex(uint8_t byte) {
 
 bool within(uint8_t byte, uint8_t low, uint8_t high) { return byte >= low && byte <= high; }
 
+// The bytes that may come next in a character, and what is then still to come: of kOne to kAfterF4.
+struct Following {
+  uint8_t low, high;
+  Rules::State next;
+};
+constexpr Following kFollowing[] = {{0x80, 0xbf, Rules::kStart}, {0x80, 0xbf, Rules::kOne},
+                                    {0x80, 0xbf, Rules::kTwo},   {0xa0, 0xbf, Rules::kOne},
+                                    {0x80, 0x9f, Rules::kOne},   {0x90, 0xbf, Rules::kTwo},
+                                    {0x80, 0x8f, Rules::kTwo}};
+static_assert(std::size(kFollowing) == Rules::kAfterF4 - Rules::kOne + 1);
+
 }  // namespace
 
 TextRules::State TextRules::next(State state, uint8_t byte) const {
+  if (state >= kOne && state <= kAfterF4) {
+    const Following& f = kFollowing[state - kOne];
+    return within(byte, f.low, f.high) ? f.next : kForbidden;
+  }
+  if (state >= kHexThree && state <= kHexOne) {
+    if (!is_hex(byte)) return kForbidden;
+    return state == kHexOne ? kStart : static_cast<State>(state + 1);
+  }
   switch (state) {
     case kStart:
       if (json_ && byte < 0x20) return kForbidden;
       return json_ && byte == '\\' ? kEscape : begin_character(byte);
-    case kOne:
-      return within(byte, 0x80, 0xbf) ? kStart : kForbidden;
-    case kTwo:
-      return within(byte, 0x80, 0xbf) ? kOne : kForbidden;
-    case kThree:
-      return within(byte, 0x80, 0xbf) ? kTwo : kForbidden;
-    case kAfterE0:
-      return within(byte, 0xa0, 0xbf) ? kOne : kForbidden;
-    case kAfterEd:
-      return within(byte, 0x80, 0x9f) ? kOne : kForbidden;
-    case kAfterF0:
-      return within(byte, 0x90, 0xbf) ? kTwo : kForbidden;
-    case kAfterF4:
-      return within(byte, 0x80, 0x8f) ? kTwo : kForbidden;
     case kEscape:
       if (byte == 'u') return kEscapeU;
       return byte != 0 && std::strchr("\"\\/bfnrt", byte) != nullptr ? kStart : kForbidden;
@@ -55,16 +61,9 @@ TextRules::State TextRules::next(State state, uint8_t byte) const {
       return is_hex(byte) ? kHexThree : kForbidden;
     case kEscapeUd:
       return within(byte, '0', '7') ? kHexTwo : kForbidden;
-    case kHexThree:
-      return is_hex(byte) ? kHexTwo : kForbidden;
-    case kHexTwo:
-      return is_hex(byte) ? kHexOne : kForbidden;
-    case kHexOne:
-      return is_hex(byte) ? kStart : kForbidden;
-    case kForbidden:
-      break;
+    default:
+      return kForbidden;
   }
-  return kForbidden;
 }
 
 }  // namespace blend::grammar

@@ -13,6 +13,7 @@ namespace blend::grammar {
 class TextRules {
  public:
   enum class Kind { text, json };
+  // text_rules.cpp counts on their order.
   enum State : uint8_t {
     kStart,  // between characters
     kOne,    // bytes of a character that are still to come

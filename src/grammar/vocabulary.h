@@ -19,7 +19,7 @@ struct Vocabulary;
 // Immutable; safe for concurrent use.
 class GrammarVocabulary {
  public:
-  // Takes a tenth of a second for 256 Ki tokens, and about as many bytes as 10 times their texts.
+  // Takes about ten times as many bytes as the tokens' texts have.
   // UNSUPPORTED where grammars are left out of the build (absent.cpp).
   static Result<std::shared_ptr<const GrammarVocabulary>> create(const Tokenizer& tokenizer);
   ~GrammarVocabulary();

@@ -13,8 +13,7 @@ Grammar* Grammar::open(const Model& model, const GrammarOptions& options, Outcom
   return guarded(out, [&] {
     const GrammarOptions& s = options;
     require_complete(s);
-    // C's text ends at a NUL.
-    if (s.text.find('\0') != std::string::npos) invalid("the grammar has a NUL in it");
+    (void)blendpp::detail::c_string(s.text, "the grammar");  // C's text ends at a NUL
     blendpp::GrammarOptions c;
     give(c, s);
     c.cancel = raw(s.cancel_);

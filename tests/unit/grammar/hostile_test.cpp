@@ -20,6 +20,17 @@ std::string nested_objects(size_t n) {
          repeated("}}", n);
 }
 
+// The schema of a required member is written once for it and once for further ones, at each level.
+std::string required_in_each_other(int depth) {
+  const std::string level = R"({"type":"object","required":["a"],"additionalProperties":)";
+  return repeated(level, depth) + R"({"type":"string"})" + repeated("}", depth);
+}
+std::string many_required(int n) {
+  std::string names = "\"0\"";
+  for (int i = 1; i < n; ++i) names += ",\"" + std::to_string(i) + '"';
+  return R"({"type":"object","required":[)" + names + R"(],"additionalProperties":{"enum":[)" +
+         names + "]}}";
+}
 std::string many_properties(size_t n, const std::string& more) {
   std::string out = R"({"type":"object","properties":{)";
   for (size_t i = 0; i < n; ++i) {
@@ -62,6 +73,8 @@ std::vector<Case> cases() {
       {json_schema,
        R"({"type":"array","items":{"type":"array","minItems":1000000},"minItems":1000000})"},
       {json_schema, many_properties(4000, "")},
+      {json_schema, required_in_each_other(60)},
+      {json_schema, many_required(20000)},
       {json_schema, many_properties(200, R"(,"minProperties":100,"maxProperties":150)")},
       {json_schema, alternatives(7)},
       {json_schema,
