@@ -4,7 +4,6 @@ browser, of an origin that is allowed and of one that is not. Each is skipped on
     python3 serve_clients_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL [unittest arguments]
 """
 
-import argparse
 import http.server
 import json
 import os
@@ -16,7 +15,7 @@ import threading
 import unittest
 from pathlib import Path
 
-from serve_test import ARGS, DOCUMENTS, ServeCase, chat
+from serve_test import DOCUMENTS, ServeCase, chat, run_tests
 
 try:
     import openai
@@ -173,13 +172,5 @@ async function ask(more, read) {
 </script>"""
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--blend", required=True)
-    parser.add_argument("--make-model", required=True)
-    _, rest = parser.parse_known_args(namespace=ARGS)
-    unittest.main(argv=[sys.argv[0], *rest])
-
-
 if __name__ == "__main__":
-    main()
+    run_tests()

@@ -3,16 +3,14 @@
     python3 serve_log_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL [unittest arguments]
 """
 
-import argparse
 import json
 import os
 import re
 import shlex
-import sys
 import time
 import unittest
 
-from serve_test import ARGS, DOCUMENTS, HEAD, ServeCase, chat, wait_for
+from serve_test import DOCUMENTS, HEAD, ServeCase, chat, wait_for, run_tests
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
@@ -270,13 +268,5 @@ class LogTest(ServeCase):
             os.close(write)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--blend", required=True)
-    parser.add_argument("--make-model", required=True)
-    _, rest = parser.parse_known_args(namespace=ARGS)
-    unittest.main(argv=[sys.argv[0], *rest])
-
-
 if __name__ == "__main__":
-    main()
+    run_tests()

@@ -795,6 +795,15 @@ def load(server, folder, model, clients, requests=None, seconds=None):
             "why": sorted(why)[:5], "p50_ms": 1000 * times[len(times) // 2], "p99_ms": 1000 * times[len(times) * 99 // 100]}
 
 
+def run_tests():
+    """The tests of a file that needs the command and a random model."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--blend", required=True)
+    parser.add_argument("--make-model", required=True)
+    _, rest = parser.parse_known_args(namespace=ARGS)
+    unittest.main(argv=[sys.argv[0], *rest])
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--blend", required=True)

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -16,7 +15,6 @@
 #include "policy_spec.h"
 #include "printable.h"
 #include "progress.h"
-#include "read_file.h"
 #include "report.h"
 #include "table.h"
 
@@ -202,15 +200,6 @@ nlohmann::json logprobs_json(blendpp::Span<const blend_logprob> found) {
   return out;
 }
 
-std::string text_of_file(const std::string& path) {
-  FileBytes file;
-  interruptibly([&] { file = read_file(path, size_t{1} << 20); });
-  if (file.error != 0) {
-    throw CommandError(kExitError, "cannot read '" + path + "': " + std::strerror(file.error));
-  }
-  return std::move(file.bytes);
-}
-
 // What the answer must be; null: any text.
 std::unique_ptr<blendpp::Grammar> grammar_of(const blendpp::Model& model,
                                              const AskOptions& options) {
@@ -221,13 +210,13 @@ std::unique_ptr<blendpp::Grammar> grammar_of(const blendpp::Model& model,
     how.language = BLEND_GRAMMAR_JSON;
   } else if (!options.json_schema.empty()) {
     how.language = BLEND_GRAMMAR_JSON_SCHEMA;
-    text = text_of_file(options.json_schema);
+    text = read_text_option("--json-schema", options.json_schema);
   } else if (!options.regex.empty()) {
     how.language = BLEND_GRAMMAR_REGEX;
     text = options.regex;
   } else if (!options.grammar.empty()) {
     how.language = BLEND_GRAMMAR_EBNF;
-    text = text_of_file(options.grammar);
+    text = read_text_option("--grammar", options.grammar);
   } else {
     return nullptr;
   }

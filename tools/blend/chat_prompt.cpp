@@ -33,21 +33,25 @@ void add_chat_options(CLI::App& app, ChatChoice& chat) {
       ->type_name("JSON");
 }
 
+std::string read_text_option(const char* option, const std::string& path) {
+  constexpr size_t kMostBytes = size_t{64} << 20;
+  FileBytes file;
+  interruptibly([&] { file = read_file(path, kMostBytes); });
+  if (file.error != 0) {
+    throw CommandError(kExitNotFound, std::string(option) + ": '" + path +
+                                          "' cannot be read: " + std::strerror(file.error));
+  }
+  std::string text, why;
+  if (!decode_document(file.bytes, text, why)) {
+    throw CommandError(kExitError, std::string(option) + ": '" + path + "' is not text: " + why);
+  }
+  return text;
+}
+
 blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_source) {
   blendpp::ChatOptions options;
   if (!chat.template_file.empty()) {
-    constexpr size_t kMostBytes = size_t{64} << 20;
-    FileBytes file;
-    interruptibly([&] { file = read_file(chat.template_file, kMostBytes); });
-    if (file.error != 0) {
-      throw CommandError(kExitNotFound, "--chat-template: '" + chat.template_file +
-                                            "' cannot be read: " + std::strerror(file.error));
-    }
-    std::string why;
-    if (!decode_document(file.bytes, template_source, why)) {
-      throw CommandError(kExitError,
-                         "--chat-template: '" + chat.template_file + "' is not text: " + why);
-    }
+    template_source = read_text_option("--chat-template", chat.template_file);
     options.template_source = template_source.c_str();
   }
   options.variables = chat.variables.c_str();

@@ -19,6 +19,8 @@ void add_chat_options(CLI::App& app, ChatChoice& chat);
 // --chat-template alone.
 CLI::Option* add_chat_template(CLI::App& app, ChatChoice& chat);
 
+// The text of the file that `option` names. Throws CommandError.
+std::string read_text_option(const char* option, const std::string& path);
 // Throws blendpp::Error, and CommandError for a file that cannot be read.
 blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_source);
 blendpp::Prompt chat_prompt(const blendpp::Model& model, const ChatChoice& chat,

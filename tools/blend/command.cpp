@@ -60,10 +60,12 @@ void add_backend_option(CLI::App& app, CommonOptions& options) {
 }
 
 blendpp::Context make_context(const CommonOptions& options) {
-  return make_context(options, BLEND_LOG_WARNING, [](const blend_log_record& record) {
-    if (record.code >= 0) return;  // what commands say themselves
-    print_note(std::string(record.message) + " (" + blend_code_name(record.code) + ")");
-  });
+  return make_context(options, BLEND_LOG_WARNING, print_record);
+}
+
+void print_record(const blend_log_record& record) {
+  if (record.code >= 0) return;
+  print_note(std::string(record.message) + " (" + blend_code_name(record.code) + ")");
 }
 
 blendpp::Context make_context(const CommonOptions& options, uint32_t log_level,

@@ -50,6 +50,8 @@ void add_backend_option(CLI::App& app, CommonOptions& options);
 
 // A context with the threads asked for; what failed goes to stderr as notes.
 blendpp::Context make_context(const CommonOptions& options);
+// A record of a failure as a note; what commands say themselves is left out.
+void print_record(const blend_log_record& record);
 // Its log goes to `log` instead.
 blendpp::Context make_context(const CommonOptions& options, uint32_t log_level, blendpp::LogFn log);
 

@@ -16,7 +16,6 @@ namespace {
 
 // Enough for full products; few enough that lines come soon and memory stays small.
 constexpr size_t kAtOnce = 64;
-constexpr size_t kMostLine = size_t{64} << 20;
 
 struct EmbedCommand {
   CommonOptions common;
@@ -80,9 +79,6 @@ void read_lines(const std::string& path, const std::function<void(std::string)>&
   std::istream& in = path == "-" ? std::cin : file;
   std::string line;
   while (std::getline(in, line)) {
-    if (line.size() > kMostLine) {
-      throw CommandError(kExitUsage, "'" + path + "' has a line of more than 64 MiB");
-    }
     if (line.ends_with('\r')) line.pop_back();
     fn(std::move(line));
     throw_if_interrupted();

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <ctime>
-#include <random>
 
 #include "../printable.h"
+#include "trace_context.h"
 
 namespace blend_cli::serve {
 namespace {
@@ -31,12 +31,7 @@ std::string name_of_token(const std::string& text) {
   return name;
 }
 
-std::string new_id(const char* prefix) {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
-  char id[40];
-  std::snprintf(id, sizeof id, "%s-%016llx", prefix, static_cast<unsigned long long>(random()));
-  return id;
-}
+std::string new_id(const char* prefix) { return std::string(prefix) + '-' + random_hex(); }
 
 }  // namespace
 
@@ -65,10 +60,10 @@ Answer::Answer(const Engine& engine, Request request, const std::string& tenant,
                                ", outside the vocabulary");
     }
   }
+  tokenize(alive);
   if (request_.grammar) {
     grammar_ = engine_.grammars->get(*request_.grammar, request_.schema, engine_.cancel);
   }
-  tokenize(alive);
   for (const std::string& text : request_.stop) stop_.push_back({text.data(), text.size()});
   choices_.resize(std::max<size_t>(1, request_.prompts.size()) * request_.n);
   fuse(0);

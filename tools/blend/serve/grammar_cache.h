@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "blend/blend.hpp"
 
@@ -15,25 +16,28 @@ class GrammarCache {
  public:
   explicit GrammarCache(const blendpp::Model& model) : model_(model) {}
 
-  // language: BLEND_GRAMMAR_*. Compiled outside the lock. Throws HttpError (400: the schema cannot
-  // be used) and blendpp::Error. `cancel` may be null.
+  // language: BLEND_GRAMMAR_*. Requests that ask for the same at the same time wait for one
+  // compile. Throws HttpError (400: the schema cannot be used) and blendpp::Error. `cancel` may be
+  // null.
   std::shared_ptr<const blendpp::Grammar> get(uint32_t language, const std::string& text,
                                               const blend_cancel* cancel);
 
  private:
-  static constexpr size_t kMost = 64;
-  static constexpr size_t kMostBytes = size_t{4} << 20;  // of their texts
+  // Each may hold 512 MiB, if the client that sends its schema wants that.
+  static constexpr size_t kMost = 16;
 
   struct Entry {
-    uint32_t language;
-    std::string text;
-    std::shared_ptr<const blendpp::Grammar> grammar;
+    Entry(uint32_t l, std::string t) : language(l), text(std::move(t)) {}
+    const uint32_t language;
+    const std::string text;
+    std::mutex mutex;
+    std::shared_ptr<const blendpp::Grammar> grammar;  // guarded by mutex; null: not compiled
   };
+  std::shared_ptr<Entry> entry(uint32_t language, const std::string& text);
 
   const blendpp::Model& model_;
   std::mutex mutex_;
-  std::list<Entry> entries_;  // guarded by mutex_; the latest used first
-  size_t n_bytes_ = 0;        // guarded by mutex_
+  std::list<std::shared_ptr<Entry>> entries_;  // guarded by mutex_; the latest used first
 };
 
 }  // namespace blend_cli::serve

@@ -26,10 +26,11 @@ struct HttpOptions {
   MemoryBudget* budget = nullptr;  // what bodies are charged to
 };
 
-// Called on the server's thread, so none may wait. None may throw.
+// Called on the server's thread, so none may wait. None may throw but `visit`.
 struct HttpHandler {
   // What the log is to know of a request, before anything else is called for it; not null. `head`:
-  // null where it was not read.
+  // null where it was not read. May throw std::bad_alloc; the connection then has its deadline
+  // alone.
   std::function<std::shared_ptr<Visit>(const HttpHead* head)> visit;
   // A head has come. If this returns an answer, the body is not read; otherwise the body is read
   // and `request` is called.

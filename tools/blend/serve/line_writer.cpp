@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <utility>
 
@@ -39,7 +38,7 @@ LineWriter::LineWriter(int fd, std::function<std::string(uint64_t n)> dropped)
 LineWriter::~LineWriter() {
   {
     const std::lock_guard lock(mutex_);
-    ending_ = true;
+    end_ = std::chrono::steady_clock::now() + kLast;
     changed_.notify_all();
   }
   thread_.reset();
@@ -65,7 +64,7 @@ void LineWriter::add(std::string line) noexcept {
 void LineWriter::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return ending_ || !lines_.empty() || n_dropped_ > 0; });
+    changed_.wait(lock, [&] { return end_ != kNever || !lines_.empty() || n_dropped_ > 0; });
     if (lines_.empty() && n_dropped_ == 0) return;
     std::deque<std::string> lines;
     lines.swap(lines_);
@@ -86,21 +85,18 @@ void LineWriter::run() {
 }
 
 bool LineWriter::write(std::string_view text) {
-  auto end = std::chrono::steady_clock::time_point::max();
   while (!text.empty()) {
-    pollfd one = {fd_, POLLOUT, 0};
-    const int ready = ::poll(&one, 1, kStepMs);
-    if (ready > 0) {
-      const ssize_t n = ::write(fd_, text.data(), std::min(text.size(), kPiece));
-      if (n < 0 && errno != EINTR && errno != EAGAIN) return true;  // nobody is there: lost
-      if (n > 0) text.remove_prefix(static_cast<size_t>(n));
-      continue;
+    {
+      // Lines that are read slowly, or not at all, may wait while the server runs, but not hold up
+      // its end.
+      const std::lock_guard lock(mutex_);
+      if (std::chrono::steady_clock::now() >= end_) return false;
     }
-    // Not read. That may last while the server runs, but not hold up its end.
-    const std::lock_guard lock(mutex_);
-    const auto now = std::chrono::steady_clock::now();
-    if (ending_ && end == std::chrono::steady_clock::time_point::max()) end = now + kLast;
-    if (now >= end) return false;
+    pollfd one = {fd_, POLLOUT, 0};
+    if (::poll(&one, 1, kStepMs) <= 0) continue;
+    const ssize_t n = ::write(fd_, text.data(), std::min(text.size(), kPiece));
+    if (n < 0 && errno != EINTR && errno != EAGAIN) return true;  // nobody is there: lost
+    if (n > 0) text.remove_prefix(static_cast<size_t>(n));
   }
   return true;
 }

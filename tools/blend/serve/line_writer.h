@@ -2,6 +2,7 @@
 // hold up nobody but that thread.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,7 @@ class LineWriter {
 
  private:
   static constexpr size_t kMostBytes = size_t{4} << 20;
+  static constexpr auto kNever = std::chrono::steady_clock::time_point::max();
   void run();
   // False: there is no time left.
   bool write(std::string_view text);
@@ -42,7 +44,7 @@ class LineWriter {
   std::deque<std::string> lines_;
   size_t bytes_ = 0;  // of lines_
   uint64_t n_dropped_ = 0;
-  bool ending_ = false;
+  std::chrono::steady_clock::time_point end_ = kNever;  // of the writing, once it is to end
   std::unique_ptr<Thread> thread_;
 };
 

@@ -5,9 +5,10 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <string_view>
 
+#include "../command.h"
 #include "../progress.h"
+#include "trace_context.h"
 
 namespace blend_cli::serve {
 namespace {
@@ -55,9 +56,7 @@ std::string key_value(const Fields& value) {
   if (!value.is_string()) return quoted(value);
   const auto& text = value.get_ref<const std::string&>();
   for (const char c : text) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                       std::string_view("._~:@+/-").find(c) != std::string_view::npos;
-    if (!plain) return quoted(value);
+    if (!is_plain(c)) return quoted(value);
   }
   return text.empty() ? "\"\"" : text;
 }
@@ -82,7 +81,8 @@ void add_ids(const Visit& visit, Fields& fields) {
 
 }  // namespace
 
-ServerLog::ServerLog(LogFormat format, uint32_t level) : format_(format), level_(level) {
+ServerLog::ServerLog(LogFormat format, uint32_t level)
+    : format_(format), level_(format == LogFormat::notes ? uint32_t{BLEND_LOG_WARNING} : level) {
   if (format == LogFormat::notes) return;
   writer_ = std::make_unique<LineWriter>(STDERR_FILENO, [this](uint64_t n) {
     return line(unix_ns(), BLEND_LOG_WARNING, "server", "lines of the log were dropped",
@@ -113,24 +113,16 @@ std::string ServerLog::line(uint64_t at, uint32_t level, const char* component,
 
 void ServerLog::write(uint32_t level, const char* component, const std::string& message,
                       const Fields& fields) noexcept {
-  if (level > level_) return;
+  if (writer_ == nullptr || level > level_) return;
   try {
-    if (writer_ != nullptr) {
-      return writer_->add(line(unix_ns(), level, component, message, fields));
-    }
-    if (level <= BLEND_LOG_WARNING) print_note(message);
+    writer_->add(line(unix_ns(), level, component, message, fields));
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the line is lost
   }
 }
 
 void ServerLog::record(const blend_log_record& record) noexcept {
   try {
-    if (writer_ == nullptr) {
-      if (record.code < 0) {
-        print_note(std::string(record.message) + " (" + blend_code_name(record.code) + ")");
-      }
-      return;
-    }
+    if (writer_ == nullptr) return print_record(record);
     Fields fields = {{"code", blend_code_name(record.code)}};
     for (uint32_t i = 0; i < record.n_fields; ++i) {
       const blend_log_field& field = record.fields[i];
@@ -154,12 +146,13 @@ void ServerLog::record(const blend_log_record& record) noexcept {
 std::shared_ptr<Visit> ServerLog::visit(const HttpHead* head) {
   auto visit = std::make_shared<Visit>();
   visit->id = request_id_of(head);
+  if (writer_ == nullptr) return visit;
   if (head != nullptr) {
     visit->trace = trace_of(*head);
     visit->method = bounded(head->method, 32);
     visit->path = bounded(head->path, 256);
   }
-  if (writer_ != nullptr) visit->told = [this](const Visit& v) { tell(v); };
+  visit->told = [this](const Visit& v) { tell(v); };
   return visit;
 }
 
@@ -167,7 +160,8 @@ void ServerLog::tell(const Visit& visit) noexcept {
   // One that left before its answer has the status that nginx gives it, as in the metrics.
   constexpr int kLeft = 499;
   const int status = visit.whole ? visit.status : kLeft;
-  const bool failed = status >= 500 || !visit.error.empty();
+  // 501 and 505 are what a client asked for.
+  const bool failed = status == 500 || status == 503 || !visit.error.empty();
   const uint32_t level = failed ? BLEND_LOG_ERROR : BLEND_LOG_INFO;
   if (level > level_) return;
   try {

@@ -21,7 +21,7 @@ enum class LogFormat : uint8_t {
 // Thread-safe. What it cannot write it drops; nothing fails by it.
 class ServerLog {
  public:
-  // `level`: BLEND_LOG_*, the least important that is written.
+  // `level`: BLEND_LOG_*, the least important that is written; of notes it is WARNING.
   // Notes of the command come here too while it lives.
   ServerLog(LogFormat format, uint32_t level);
   ~ServerLog();
@@ -33,6 +33,7 @@ class ServerLog {
   void record(const blend_log_record& record) noexcept;
 
   using Fields = nlohmann::ordered_json;  // an object
+  // Nothing where there are only notes.
   void write(uint32_t level, const char* component, const std::string& message,
              const Fields& fields = Fields::object()) noexcept;
 

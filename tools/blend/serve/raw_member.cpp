@@ -38,6 +38,7 @@ void skip_value(std::string_view json, size_t& at) {
 }  // namespace
 
 std::string_view raw_member(std::string_view json, std::string_view name) {
+  std::string_view value;
   size_t at = 0;
   skip_space(json, at);
   if (at == json.size() || json[at] != '{') return {};
@@ -55,9 +56,9 @@ std::string_view raw_member(std::string_view json, std::string_view name) {
     const size_t begin = at;
     skip_value(json, at);
     const bool found = written.size() == name.size() + 2 && written.substr(1, name.size()) == name;
-    if (found) return json.substr(begin, at - begin);
+    if (found) value = json.substr(begin, at - begin);
   }
-  return {};
+  return value;
 }
 
 }  // namespace blend_cli::serve

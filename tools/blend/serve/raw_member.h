@@ -6,8 +6,9 @@
 
 namespace blend_cli::serve {
 
-// The value's text, of the first member of this name; "": there is none, or `json` is no object.
-// In one pass, without recursion. What is no JSON gives some text: it must be parsed besides.
+// The value's text, of the last member of this name, which the parser keeps too; "": there is none,
+// or `json` is no object. In one pass, without recursion. What is no JSON gives some text: it must
+// be parsed besides.
 std::string_view raw_member(std::string_view json, std::string_view name);
 
 }  // namespace blend_cli::serve

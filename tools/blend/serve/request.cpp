@@ -412,6 +412,7 @@ EmbeddingRequest read_embedding_request(Json json) {
 }
 
 std::string schema_of(std::string_view body) {
+  if (body.find("json_schema") == body.npos) return {};
   const std::string_view format = raw_member(body, "response_format");
   return std::string(raw_member(raw_member(format, "json_schema"), "schema"));
 }

@@ -23,6 +23,7 @@
 #include "../key_file.h"
 #include "../policy_spec.h"
 #include "../printable.h"
+#include "../progress.h"
 #include "../read_file.h"
 #include "../table.h"
 #include "access.h"
@@ -130,7 +131,7 @@ void read_keys(const ServeOptions& options, serve::Access& access) {
 }
 
 // Makes room for descriptors of that many connections, besides those that model and store use.
-size_t room_for_connections(size_t wanted, serve::ServerLog& log) {
+size_t room_for_connections(size_t wanted) {
   constexpr rlim_t kOthers = 512;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
@@ -142,9 +143,8 @@ size_t room_for_connections(size_t wanted, serve::ServerLog& log) {
   }
   if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= needed) return wanted;
   const size_t room = static_cast<size_t>(limit.rlim_cur) / 2;
-  log.write(BLEND_LOG_WARNING, "server",
-            "--connections " + std::to_string(wanted) +
-                ": the limit of open files leaves room for " + std::to_string(room));
+  print_note("--connections " + std::to_string(wanted) +
+             ": the limit of open files leaves room for " + std::to_string(room));
   return room;
 }
 
@@ -275,9 +275,9 @@ void run(const ServeOptions& options) {
   if (corpus.profile != nullptr) {
     store.set_codec_profile(*corpus.profile);
     if (corpus.profile->info().trusted == 0) {
-      log.write(BLEND_LOG_WARNING, "server",
-                "the profile trusts no ratio for this model: answers are fused at its ratio all "
-                "the same; --profile none does without it");
+      print_note(
+          "the profile trusts no ratio for this model: answers are fused at its ratio all the "
+          "same; --profile none does without it");
     }
   }
   const PolicySpec policy = parse_policy(options.policy);
@@ -301,16 +301,16 @@ void run(const ServeOptions& options) {
   if (corpus.profile != nullptr) engine.trusted = corpus.profile->info().trusted != 0;
   check_template(engine);
   if (template_source.empty() && *model.info().chat_template == '\0') {
-    log.write(BLEND_LOG_WARNING, "server",
-              "the model has no chat template, so /v1/chat/completions refuses requests: give one "
-              "with --chat-template FILE");
+    print_note(
+        "the model has no chat template, so /v1/chat/completions refuses requests: give one with "
+        "--chat-template FILE");
   }
   serve::ServerOptions with;
   with.http.host = options.host;
   with.http.port = options.port;
   with.http.client_s = options.client_timeout_s;
   with.http.most_body = options.max_body;
-  with.http.most_connections = room_for_connections(options.connections, log);
+  with.http.most_connections = room_for_connections(options.connections);
   with.parallel = options.parallel;
   with.queue = options.queue;
   with.max_tokens = options.max_tokens;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <random>
+#include <string_view>
 
 namespace blend_cli::serve {
 namespace {
@@ -15,16 +16,6 @@ bool is_lower_hex(std::string_view text) {
 }
 
 bool is_zero(std::string_view text) { return text.find_first_not_of('0') == text.npos; }
-
-std::string new_request_id() {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
-  char id[40];
-  std::snprintf(id, sizeof id, "%016llx%016llx", static_cast<unsigned long long>(random()),
-                static_cast<unsigned long long>(random()));
-  return id;
-}
-
-}  // namespace
 
 std::optional<TraceContext> parse_traceparent(std::string_view text) {
   // 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
@@ -44,23 +35,34 @@ std::optional<TraceContext> parse_traceparent(std::string_view text) {
   return TraceContext{std::string(trace_id), std::string(parent_id), std::string(flags)};
 }
 
+bool is_request_id(std::string_view text) {
+  constexpr size_t kMost = 128;
+  return !text.empty() && text.size() <= kMost &&
+         std::all_of(text.begin(), text.end(), [](char c) { return is_plain(c) || c == '='; });
+}
+
+}  // namespace
+
 std::optional<TraceContext> trace_of(const HttpHead& head) {
   const std::string* const given = head.only_field("traceparent");
   return given == nullptr ? std::nullopt : parse_traceparent(*given);
 }
 
-bool is_request_id(std::string_view text) {
-  constexpr size_t kMost = 128;
-  const auto allowed = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           std::string_view("._~:@=+/-").find(c) != std::string_view::npos;
-  };
-  return !text.empty() && text.size() <= kMost && std::all_of(text.begin(), text.end(), allowed);
+bool is_plain(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+         std::string_view("._~:@+/-").find(c) != std::string_view::npos;
 }
 
 std::string request_id_of(const HttpHead* head) {
   const std::string* const given = head == nullptr ? nullptr : head->only_field("X-Request-Id");
-  return given != nullptr && is_request_id(*given) ? *given : new_request_id();
+  return given != nullptr && is_request_id(*given) ? *given : random_hex() + random_hex();
+}
+
+std::string random_hex() {
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  char digits[24];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(random()));
+  return digits;
 }
 
 }  // namespace blend_cli::serve

@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "http.h"
 
@@ -16,15 +15,16 @@ struct TraceContext {
   std::string flags;      // 2
 };
 
-// A traceparent, as the recommendation has it; nothing: it is not one, and is to be ignored. One of
-// a later version is read as far as version 00 goes.
-std::optional<TraceContext> parse_traceparent(std::string_view text);
-// Of the head's only such field.
+// The head's only traceparent, as the recommendation has it; nothing: there is none, or it is to be
+// ignored. One of a later version is read as far as version 00 goes.
 std::optional<TraceContext> trace_of(const HttpHead& head);
 
-// At most 128 letters, digits and "._~:@=+/-": what may stand in a header and in a log.
-bool is_request_id(std::string_view text);
-// X-Request-Id of the head, if it has a sound one, otherwise 32 random hexadecimal digits.
+// A letter, a digit or one of "._~:@+/-": they need no quotes.
+bool is_plain(char c);
+// X-Request-Id of the head, if it is at most 128 plain characters and "="; otherwise 32 random
+// hexadecimal digits.
 std::string request_id_of(const HttpHead* head);
+// 16 random hexadecimal digits.
+std::string random_hex();
 
 }  // namespace blend_cli::serve
