@@ -102,7 +102,7 @@ enum class Pooling : uint8_t {
 };
 
 struct ModelConfig {
-  std::string architecture;  // "llama", "qwen2", ...: for people; nothing depends on it
+  std::string architecture;  // "llama", "qwen2", ... as the file has it; adapters go by it
   std::string name;
   uint32_t n_layers = 0;
   uint32_t d_model = 0;

@@ -14,6 +14,7 @@
 #include "model/hf_experts.h"
 #include "model/hf_tensors.h"
 #include "model/hf_tokenizer.h"
+#include "model/json_file.h"
 #include "model/lora/lora_adapter.h"
 #include "model/tensor_table.h"
 
@@ -105,13 +106,9 @@ std::string last_name(std::string path) {
 // What sentence-transformers writes beside a model.
 Result<Pooling> read_hf_pooling(const std::string& path) {
   constexpr const char* kName = "1_Pooling/config.json";
-  Result<MappedFile> file = MappedFile::open(path + "/" + kName);
-  if (file.status().code() == BLEND_E_NOT_FOUND) return Pooling::unsaid;
-  if (!file.is_ok()) return file.status();
-  Result<Json> json =
-      Json::parse({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
-  if (!json.is_ok()) return json.status().with_context(kName);
-  const JsonView root(*json, kName);
+  BLEND_ASSIGN(const Json json, read_json(path, kName));
+  if (json.is_null()) return Pooling::unsaid;
+  const JsonView root(json, kName);
   Pooling found = Pooling::unsaid;
   for (const auto& [name, way] : {std::pair("pooling_mode_mean_tokens", Pooling::mean),
                                   std::pair("pooling_mode_lasttoken", Pooling::last),
@@ -170,8 +167,7 @@ Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
   constexpr const char* kConfig = "config.json";
   auto source = std::make_unique<HfSource>();
   BLEND_ASSIGN(const MappedFile file, MappedFile::open(path + "/" + kConfig));
-  Result<Json> json =
-      Json::parse({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+  Result<Json> json = Json::parse(text_of(file));
   if (!json.is_ok()) return json.status().with_context(kConfig);
   const JsonView root(*json, "");
   Result<HfConfig> config = read_hf_config(root);

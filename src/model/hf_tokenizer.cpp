@@ -2,25 +2,11 @@
 
 #include <algorithm>
 
-#include "base/files/mapped_file.h"
+#include "model/json_file.h"
 #include "model/tokenizer/tokenizer_json.h"
 
 namespace blend {
 namespace {
-
-std::string_view text_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
-// A JSON file that may be missing: then null.
-Result<Json> read_json(const std::string& directory, const char* name) {
-  Result<MappedFile> file = MappedFile::open(directory + "/" + name);
-  if (file.status().code() == BLEND_E_NOT_FOUND) return Json();
-  if (!file.is_ok()) return file.status();
-  Result<Json> json = Json::parse(text_of(*file));
-  if (!json.is_ok()) return json.status().with_context(name);
-  return json;
-}
 
 // "</s>" or {"content": "</s>", ...}; "" where it is absent.
 Result<std::string> token_text(const JsonView& root, const char* name) {

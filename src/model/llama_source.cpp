@@ -1,7 +1,6 @@
 #include "model/llama_source.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <unordered_set>
 

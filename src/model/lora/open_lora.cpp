@@ -4,6 +4,7 @@
 #include "base/files/mapped_file.h"
 #include "model/gguf_reader.h"
 #include "model/hf_source.h"
+#include "model/json_file.h"
 #include "model/lora/lora_adapter.h"
 
 namespace blend {
@@ -25,9 +26,7 @@ Result<LoraAdapter> open_peft(const std::string& path, const ModelConfig& config
   }
   BLEND_ASSIGN(const MappedFile json, MappedFile::open(path + "/" + kPeftConfig));
   BLEND_ASSIGN(const MappedFile weights, MappedFile::open(weights_path));
-  const std::string_view text(reinterpret_cast<const char*>(json.bytes().data()),
-                              json.bytes().size());
-  return read_peft_lora(text, weights.bytes(), config, rows);
+  return read_peft_lora(text_of(json), weights.bytes(), config, rows);
 }
 
 }  // namespace

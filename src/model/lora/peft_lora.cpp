@@ -67,6 +67,19 @@ Status refuse_others(const JsonView& root) {
     if (!member || is_off(member->value())) continue;
     return make_error(BLEND_E_UNSUPPORTED, "%s: libblend has no %s", r.name, r.what);
   }
+  // Most ways to begin leave the model's matrices alone. Others take their part out of them, and
+  // what is left is not in the adapter.
+  if (const std::optional<JsonView> init = root.get("init_lora_weights");
+      init && init->value().string() != nullptr) {
+    BLEND_ASSIGN(const std::string how, init->string());
+    if (how != "gaussian" && how != "eva" && how != "orthogonal") {
+      return make_error(BLEND_E_UNSUPPORTED,
+                        "init_lora_weights is '%s', which changes the model's own matrices: save "
+                        "the adapter converted to a plain LoRA (PEFT: "
+                        "path_initial_model_for_weight_conversion)",
+                        shown_name(how).c_str());
+    }
+  }
   BLEND_ASSIGN(const std::string bias, root.string_or("bias", "none"));
   if (bias == "none") return Status::ok();
   return make_error(BLEND_E_UNSUPPORTED, "bias is '%s': libblend adapts no biases",
@@ -150,10 +163,12 @@ const std::vector<Module>& modules() {
 }
 
 Result<LoraTarget> target_of(const std::string& module) {
-  constexpr std::string_view kLayers = "model.layers.";
+  constexpr std::string_view kModel = "model.", kLayers = "layers.";
   if (module == "lm_head") return LoraTarget{{TensorRole::output}, 0};
-  if (module == "model.embed_tokens") return no_lora_of(module, "embeddings");
   std::string_view rest = module;
+  // An adapter of a model without its output, for embeddings, lacks this.
+  if (rest.starts_with(kModel)) rest.remove_prefix(kModel.size());
+  if (rest == "embed_tokens") return no_lora_of(module, "embeddings");
   uint32_t layer = 0;
   if (rest.starts_with(kLayers)) {
     rest.remove_prefix(kLayers.size());

@@ -210,6 +210,11 @@ TEST_F(PeftDirectory, OtherMethodsAreRefusedByName) {
   EXPECT_REFUSED(BLEND_E_UNSUPPORTED, "alora_invocation_tokens",
                  with("alora_invocation_tokens", {1, 2}));
   EXPECT_REFUSED(BLEND_E_UNSUPPORTED, "regular expression", with("rank_pattern", {{"q.*", 2}}));
+  for (const char* const way : {"pissa_niter_16", "olora", "corda", "loftq", "lora_ga"}) {
+    EXPECT_REFUSED(BLEND_E_UNSUPPORTED, way, with("init_lora_weights", way));
+  }
+  EXPECT_TRUE(with("init_lora_weights", "gaussian").is_ok());
+  EXPECT_TRUE(with("init_lora_weights", true).is_ok());
 }
 
 TEST_F(PeftDirectory, TheConfigIsRead) {
