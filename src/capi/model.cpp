@@ -21,7 +21,7 @@ Status check_flags(uint32_t flags) {
                            flags);
 }
 
-// Asked before the array is read.
+// A larger count is taken for garbage before the array is read.
 constexpr size_t kMostLoras = 1024;
 
 // The protocol of every output buffer: the full count always, the content only if it all fits.

@@ -198,19 +198,12 @@ Status ChunkPrefill::compute_layer(Group& group, uint32_t layer, Tensor x, Tenso
     }
     return Status::ok();
   }
-  if (group.lanes.size() == 1) {  // of any number of rows
-    Lane& lane = group.lanes[0];
-    BLEND_RETURN_IF_ERROR(place_lane(0));
-    BLEND_RETURN_IF_ERROR(
-        forward_->finish_layer(layer, *cache_, layer, *ropes_, x, pos, watch, lane.inside.out()));
-  } else {
-    std::vector<Forward::Part> parts;
-    for (Lane& lane : group.lanes) {
-      parts.push_back({lane.first_row, lane.n_rows(), lane.inside.out()});
-    }
-    BLEND_RETURN_IF_ERROR(
-        forward_->finish_parts(layer, *cache_, layer, *ropes_, x, pos, parts, place_lane, watch));
+  std::vector<Forward::Part> parts;
+  for (Lane& lane : group.lanes) {
+    parts.push_back({lane.first_row, lane.n_rows(), lane.inside.out()});
   }
+  BLEND_RETURN_IF_ERROR(
+      forward_->finish_parts(layer, *cache_, layer, *ropes_, x, pos, parts, place_lane, watch));
   for (Lane& lane : group.lanes) lane.inside.add();
   return Status::ok();
 }

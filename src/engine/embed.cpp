@@ -65,7 +65,7 @@ class TextEmbedder {
   std::shared_ptr<const Ropes> ropes_;
   std::unique_ptr<KvCache> cache_;  // of one layer
   std::vector<float> hidden_;       // [rows of a block, d_model]
-  std::vector<double> sum_;         // [d_model]
+  std::vector<double> sum_;         // [width_]
 };
 
 Status TextEmbedder::reserve() {
@@ -95,28 +95,27 @@ Status TextEmbedder::compute_layer(uint32_t layer, Tensor x, Tensor kv, const ui
     return model_.backend().write_kv(*cache_, 0, ropes_->keys(layer),
                                      kv.slice(text.first, text.n_rows), pos + text.first);
   };
-  if (texts_.size() == 1) {  // of any number of rows
-    BLEND_RETURN_IF_ERROR(place(0));
-    return forward_->finish_layer(layer, *cache_, 0, *ropes_, x, pos, watch_, {});
-  }
   std::vector<Forward::Part> parts;
   for (const Text& text : texts_) parts.push_back({text.first, text.n_rows, {}});
   return forward_->finish_parts(layer, *cache_, 0, *ropes_, x, pos, parts, place, watch_);
 }
 
 Status TextEmbedder::pool(const Text& text, Tensor x) {
-  const auto width = static_cast<size_t>(model_.config().d_model);
+  const auto d_model = static_cast<size_t>(model_.config().d_model);
   Tensor rows = x.slice(text.first, text.n_rows);
   if (pooling_ == Pooling::first) rows = rows.slice(0, 1);
   if (pooling_ == Pooling::last) rows = rows.slice(rows.rows - 1, 1);
-  sum_.assign(width, 0.0);
+  sum_.assign(width_, 0.0);
   const auto block = static_cast<int64_t>(block_);
   for (int64_t at = 0; at < rows.rows; at += block) {
     BLEND_RETURN_IF_ERROR(watch_.check());
     const int64_t n = std::min(block, rows.rows - at);
-    hidden_.resize(static_cast<size_t>(n) * width);
+    hidden_.resize(static_cast<size_t>(n) * d_model);
     BLEND_RETURN_IF_ERROR(forward_->hidden_states(rows.slice(at, n), hidden_.data()));
-    for (size_t i = 0; i < hidden_.size(); ++i) sum_[i % width] += hidden_[i];
+    for (size_t row = 0; row < static_cast<size_t>(n); ++row) {
+      const float* const from = hidden_.data() + row * d_model;
+      for (size_t i = 0; i < width_; ++i) sum_[i] += from[i];
+    }
   }
   double scale = 1.0 / static_cast<double>(rows.rows);
   double squares = 0;
@@ -171,6 +170,7 @@ Result<uint32_t> embedding_width(const Model& model, const EmbedOptions& options
 Status embed_texts(const Model& model, size_t n_texts, const NextTokens& next,
                    const EmbedOptions& options, float* out, const Watch& watch) {
   BLEND_ASSIGN(const uint32_t width, embedding_width(model, options));
+  const Foreground::Scope waited_for(model.runtime().foreground());  // idle work makes way
   TextEmbedder embedder(model, options, width, watch);
   for (size_t i = 0; i < n_texts; ++i) {
     BLEND_RETURN_IF_ERROR(watch.check());

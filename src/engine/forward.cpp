@@ -67,6 +67,7 @@ Result<std::unique_ptr<Forward>> Forward::create_for_steps(const Model& model, u
 Status Forward::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
   Backend& b = model_.backend();
   BLEND_RETURN_IF_ERROR(b.matmul(w, padded(x), padded(y), accumulate));
+  if (low_ == nullptr) return Status::ok();  // the model has no adapters
   const LoraWeights* const lora = model_.lora(w);
   if (lora == nullptr) return Status::ok();
   const Tensor low = padded(operand(*low_, static_cast<uint32_t>(x.rows), lora->rank));
@@ -356,6 +357,10 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
 Status Forward::finish_parts(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
                              const Ropes& ropes, Tensor x, const uint32_t* pos,
                              std::span<const Part> parts, const Place& place, const Watch& watch) {
+  if (parts.size() == 1) {
+    BLEND_RETURN_IF_ERROR(place(0));
+    return finish_layer(layer, cache, cache_layer, ropes, x, pos, watch, parts[0].out);
+  }
   Backend& b = model_.backend();
   const Tensor q = operand(*q_, static_cast<uint32_t>(x.rows), model_.config().q_dim());
   BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x, pos, q));

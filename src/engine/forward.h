@@ -77,8 +77,9 @@ class Forward {
   };
   // finish_layer() where parts use the same slots one after the other: `place` puts K and V of part
   // i into the cache, right before the part's rows attend. All other products are of all rows.
-  // x.rows: at most the backend's block_rows(); pos: ascending in each part; the parts are all
-  // rows, in order. cache_layer: where the layer's K, V are in `cache`.
+  // x.rows: at most the backend's block_rows() where there are several parts; pos: ascending in
+  // each part; the parts are all rows, in order. cache_layer: where the layer's K, V are in
+  // `cache`.
   using Place = std::function<Status(size_t part)>;
   Status finish_parts(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
                       const Ropes& ropes, Tensor x, const uint32_t* pos,
@@ -136,9 +137,8 @@ class Forward {
   Status attend(uint32_t layer, const KvCache& cache, uint32_t cache_layer, TemperedRows* tempered,
                 Tensor q, const uint32_t* pos);
 
-  // Backend::matmul() of a step, including the rows that pad it: they come after the step's in
-  // every scratch, hold old data, and are never read.
-  // Adds what the model's adapters add.
+  // Backend::matmul(), plus what the model's adapters add. In a padded step it takes the padding
+  // rows too: they come after the step's in every scratch, hold old data, and are never read.
   Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate);
   Tensor padded(Tensor t) const {
     t.rows = std::max(t.rows, product_rows_);

@@ -102,17 +102,18 @@ Status Generation::count_and_tell(int32_t token) {
 // Reported before it is appended: the host shows a token while the next one is computed.
 Result<std::optional<int32_t>> Generation::next(const Watch& watch) {
   const std::optional<int32_t> end;
-  if (generated_.stopped || (!grammar_ && !room())) return end;
-  BLEND_RETURN_IF_ERROR(watch.check());
+  if (generated_.stopped) return end;
   if (grammar_) {
+    BLEND_RETURN_IF_ERROR(watch.check());
     // Also after the last token there is room for: the text may be complete with it.
     BLEND_ASSIGN(const bool complete, grammar_->prepare(watch.cancel));
     if (complete) {
       BLEND_RETURN_IF_ERROR(stop());
       return end;
     }
-    if (!room()) return end;
   }
+  if (!room()) return end;
+  BLEND_RETURN_IF_ERROR(watch.check());
   if (calls_.before) calls_.before();
   BLEND_ASSIGN(const std::span<const float> logits,
                rules_.apply(sequence_.logits(), grammar_.get()));

@@ -53,13 +53,9 @@ Sha256 LoraSet::fingerprint(const Sha256& base) const {
   return hasher.finish();
 }
 
-bool LoraSet::adds_to(uint32_t layer, std::initializer_list<TensorRole> roles) const {
-  return std::any_of(adapters_.begin(), adapters_.end(), [&](const Adapter& a) {
-    return std::any_of(
-        a.content.matrices.begin(), a.content.matrices.end(), [&](const LoraMatrix& m) {
-          return m.layer == layer && std::find(roles.begin(), roles.end(), m.role) != roles.end();
-        });
-  });
+bool LoraSet::adds_to(const ModelConfig& config, uint32_t layer,
+                      std::initializer_list<TensorRole> roles) const {
+  return !parts_of(config, layer, roles).empty();
 }
 
 std::vector<LoraSet::Part> LoraSet::parts_of(const ModelConfig& config, uint32_t layer,

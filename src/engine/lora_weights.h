@@ -52,7 +52,8 @@ class LoraSet {
   // A model's with these adapters, whatever their order; the base's where there are none.
   Sha256 fingerprint(const Sha256& base) const;
   // Whether they add something to a product of these roles.
-  bool adds_to(uint32_t layer, std::initializer_list<TensorRole> roles) const;
+  bool adds_to(const ModelConfig& config, uint32_t layer,
+               std::initializer_list<TensorRole> roles) const;
   // What they add to the product of the roles' matrices, one above the other; null: nothing.
   Result<std::unique_ptr<LoraWeights>> load(Backend& backend, const ModelConfig& config,
                                             uint32_t layer,

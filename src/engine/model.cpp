@@ -129,7 +129,7 @@ Status Model::pack_layer(uint32_t layer, const LoraSet& loras) {
   PackedQkv* const packed = backend().packed_qkv();
   // One product with what follows it knows only norms of heads before RoPE, and no adapters.
   if (packed != nullptr && config().qk_norm <= QkNorm::heads &&
-      !loras.adds_to(layer, {R::attn_q, R::attn_k, R::attn_v})) {
+      !loras.adds_to(config(), layer, {R::attn_q, R::attn_k, R::attn_v})) {
     BLEND_RETURN_IF_ERROR(pack_matrix(l.qkv, layer, {R::attn_q, R::attn_k, R::attn_v}));
     const int64_t q_dim = config().q_dim(), kv_dim = config().kv_dim();
     BLEND_ASSIGN(l.q, packed->part_of(*l.qkv, 0, q_dim));
