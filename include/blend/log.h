@@ -17,7 +17,7 @@ extern "C" {
                                 the remote tier that does not answer, a CPU without fast kernels */
 #define BLEND_LOG_INFO 3u    /* what happens now and then: a model or a store was opened, a chunk
                                 was evicted */
-#define BLEND_LOG_DEBUG 4u   /* every fuse as well */
+#define BLEND_LOG_DEBUG 4u   /* every fuse too, but those of step.h */
 
 /* Codes of records about what happened, besides the BLEND_E_* of what failed. */
 #define BLEND_EVENT_EVICTED 101      /* a chunk left the store to make room, or expired */
@@ -47,15 +47,15 @@ typedef struct blend_log_field {
 
 /* One record. What it points to is valid during the call of blend_log_fn. */
 typedef struct blend_log_record {
-  uint32_t struct_size; /* of the library's */
+  uint32_t struct_size; /* of this struct, as the library has it */
   uint32_t level;       /* BLEND_LOG_ERROR .. _DEBUG */
   int32_t code;         /* BLEND_EVENT_*, or BLEND_E_* of what failed */
   uint32_t n_fields;
   uint64_t time_unix_ns; /* when it was made */
   const char *component; /* "context", "model", "profile", "store", "remote" or "fuse" */
   const char *message;   /* one sentence, UTF-8 */
-  const blend_log_field *fields; /* [n_fields]; what is told besides the message. No record has
-                                    texts of documents, prompts or answers */
+  const blend_log_field *fields; /* [n_fields]: details for programs. They have no text of
+                                    documents, prompts or answers */
 } blend_log_record;
 
 /* Receives a record. Called from any thread, several at once, possibly while locks of the library

@@ -52,7 +52,7 @@ class Log {
   using Listener = std::function<void(const LogRecord&)>;
 
   Log() = default;
-  // The listener gets the records up to `level`, which is none of 0.
+  // The listener gets records of `level` and of more important ones; with 0, none.
   Log(uint32_t level, Listener listener) : level_(level), listener_(std::move(listener)) {}
 
   bool wants(uint32_t level) const noexcept { return level <= level_ && listener_ != nullptr; }

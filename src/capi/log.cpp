@@ -93,8 +93,8 @@ void tell_opened(const Log& log, Store& store, const std::string& path,
       record.add("bytes", stat->stored_bytes);
     }
     record.add("quota_bytes", options.quota_bytes);
-    record.add("read_only", options.read_only ? 1 : 0);
-    record.add("remote", store.remote() != nullptr ? 1 : 0);
+    record.add("read_only", options.read_only);
+    record.add("remote", store.remote() != nullptr);
   });
 }
 
@@ -102,8 +102,8 @@ void tell_fused(const Log& log, const Fused& fused) {
   log.write(BLEND_LOG_DEBUG, BLEND_EVENT_FUSED, "fuse", [&](LogRecord& record) {
     const blend_fusion_report& info = fused.info;
     record.message = "a prompt was fused";
-    for (const PolicyEntry& entry : kPolicies) {
-      if (entry.code() == info.policy) record.add("policy", entry.name);
+    if (const PolicyEntry* const policy = find_policy(info.policy)) {
+      record.add("policy", policy->name);
     }
     record.add("ratio", info.ratio);
     record.add("rows", info.n_rows);

@@ -10,7 +10,7 @@
 using blend::Status;
 
 struct blend_layerwise {
-  std::shared_ptr<blend::Runtime> runtime;  // of the store, whose events may still come
+  std::shared_ptr<blend::Runtime> runtime;  // of the store, which may still log
   std::unique_ptr<blend::LayerwiseFuse> plan;
   uint32_t n_threads = 0;  // ThreadCap of the calls on it
 };

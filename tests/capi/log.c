@@ -62,38 +62,51 @@ static int count(const heard* h, int32_t code) {
   return n;
 }
 
-static void use(const fixture* f, uint32_t level, heard* h) {
-  int32_t tokens[kTokens + 5];
-  blend_segment s[2];
-  blend_ctx_options o = {.struct_size = sizeof o};
-  blend_fuse_options fuse;
-  blend_ctx* ctx = NULL;
-  blend_fusion* fusion = NULL;
+/* A prompt of a chunk and a question, on handles of a context that is listened to. */
+typedef struct scene {
+  blend_ctx* ctx;
   blend_model* model;
   blend_store* store;
+  int32_t tokens[kTokens + 5];
+  blend_segment s[2];
+} scene;
+
+static int begin(const fixture* f, uint32_t level, heard* h, scene* c) {
+  blend_ctx_options o = {.struct_size = sizeof o};
   memset(h, 0, sizeof *h);
+  memset(c, 0, sizeof *c);
   h->level = level == BLEND_LOG_DEFAULT ? BLEND_LOG_INFO : level;
   o.n_threads = 1;
   o.log = on_log;
   o.log_user = h;
   o.log_level = level;
-  CHECK_OK(blend_ctx_create(&ctx, &o, &err));
-  REQUIRE(ctx != NULL);
-  model = open_model(ctx, f->model);
-  store = open_store(f, ctx, "store");
-  REQUIRE(model != NULL && store != NULL);
-  fill_tokens(tokens, kTokens + 5, 3);
-  s[0] = segment(BLEND_SEGMENT_CHUNK, tokens, kTokens);
-  s[1] = segment(BLEND_SEGMENT_QUESTION, tokens + kTokens, 5);
-  fuse = fuse_options();
+  CHECK_OK(blend_ctx_create(&c->ctx, &o, &err));
+  if (c->ctx == NULL) return 0;
+  c->model = open_model(c->ctx, f->model);
+  c->store = open_store(f, c->ctx, "store");
+  fill_tokens(c->tokens, kTokens + 5, 3);
+  c->s[0] = segment(BLEND_SEGMENT_CHUNK, c->tokens, kTokens);
+  c->s[1] = segment(BLEND_SEGMENT_QUESTION, c->tokens + kTokens, 5);
+  return c->model != NULL && c->store != NULL;
+}
+
+static void end(scene* c) {
+  blend_store_close(c->store);
+  blend_model_close(c->model);
+  blend_ctx_close(c->ctx);
+}
+
+static void use(const fixture* f, uint32_t level, heard* h) {
+  blend_fuse_options fuse = fuse_options();
+  blend_fusion* fusion = NULL;
+  scene c;
+  REQUIRE(begin(f, level, h, &c));
   fuse.policy = BLEND_POLICY_REUSE;
   fuse.on_miss = BLEND_MISS_COMPUTE;
-  CHECK_OK(blend_fuse(&fusion, model, store, s, 2, &fuse, &err));
-  CHECK_OK(blend_fusion_extend(fusion, store, &s[1], 1, NULL, &err));
+  CHECK_OK(blend_fuse(&fusion, c.model, c.store, c.s, 2, &fuse, &err));
+  CHECK_OK(blend_fusion_extend(fusion, c.store, &c.s[1], 1, NULL, &err));
   blend_fusion_close(fusion);
-  blend_store_close(store);
-  blend_model_close(model);
-  blend_ctx_close(ctx);
+  end(&c);
 }
 
 void log_levels(const fixture* f) {
@@ -113,45 +126,26 @@ void log_levels(const fixture* f) {
 }
 
 void log_of_a_fuse(const fixture* f) {
-  blend_ctx* ctx = NULL;
-  blend_ctx_options o = {.struct_size = sizeof o};
   blend_fusion* batch[1] = {NULL};
   blend_fuse_request request = {.struct_size = sizeof request};
   blend_fuse_options fuse = fuse_options();
-  int32_t tokens[kTokens + 5];
-  blend_segment s[2];
-  blend_model* model;
-  blend_store* store;
+  scene c;
   heard h;
-  memset(&h, 0, sizeof h);
-  h.level = BLEND_LOG_DEBUG;
-  o.log = on_log;
-  o.log_user = &h;
-  o.log_level = BLEND_LOG_DEBUG;
-  CHECK_OK(blend_ctx_create(&ctx, &o, &err));
-  REQUIRE(ctx != NULL);
-  model = open_model(ctx, f->model);
-  store = open_store(f, ctx, "store");
-  REQUIRE(model != NULL && store != NULL);
-  fill_tokens(tokens, kTokens + 5, 3);
-  s[0] = segment(BLEND_SEGMENT_CHUNK, tokens, kTokens);
-  s[1] = segment(BLEND_SEGMENT_QUESTION, tokens + kTokens, 5);
+  REQUIRE(begin(f, BLEND_LOG_DEBUG, &h, &c));
   fuse.policy = BLEND_POLICY_HKVD;
   fuse.ratio = 0.5;
   fuse.on_miss = BLEND_MISS_COMPUTE;
-  request.segments = s;
+  request.segments = c.s;
   request.n_segments = 2;
   request.options = &fuse;
-  CHECK_OK(blend_fuse_batch(batch, NULL, model, store, &request, 1, &err));
+  CHECK_OK(blend_fuse_batch(batch, NULL, c.model, c.store, &request, 1, &err));
   CHECK(count(&h, BLEND_EVENT_FUSED) == 1);
   CHECK(strcmp(h.of_fused, "hkvd") == 0);
   CHECK(h.ratio == 0.5);
   CHECK(h.rows == kTokens + 5);
   CHECK(h.misses == 1);
   blend_fusion_close(batch[0]);
-  blend_store_close(store);
-  blend_model_close(model);
-  blend_ctx_close(ctx);
+  end(&c);
 }
 
 void log_arguments(const fixture* f) {

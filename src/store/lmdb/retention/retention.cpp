@@ -60,11 +60,11 @@ Status Retention::prepare() {
     if (uses_are_known && texts_fit) return Status::ok();
   }
   BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(common_));  // builds the text index
-  if (!uses_are_known) {
-    BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
-    if (writer.counters().n_chunks > 0) common_.rebuilt("uses");
-  }
-  return writer.commit();
+  if (!uses_are_known) BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
+  const bool told = !uses_are_known && writer.counters().n_chunks > 0;
+  BLEND_RETURN_IF_ERROR(writer.commit());
+  if (told) common_.rebuilt("uses");
+  return Status::ok();
 }
 
 void Retention::follow(std::shared_ptr<const EvictionPolicy> policy) {
@@ -136,7 +136,6 @@ Result<Room> Retention::make_room_or_rebuild(ChunkWriter& writer, const RoomRequ
   }
   // Damage may have lost chunks from the index, which could then never be evicted.
   BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
-  common_.rebuilt("uses");
   BLEND_ASSIGN(Room again, make_room(writer, request, *policy, touches_));
   room.evicted.insert(room.evicted.end(), again.evicted.begin(), again.evicted.end());
   again.evicted = std::move(room.evicted);
