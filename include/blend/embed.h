@@ -31,8 +31,9 @@ typedef struct blend_embed_options {
                             representations allow; 0 (default): all, the model's d_model */
   uint32_t unnormalized; /* 1: vectors keep their length; otherwise it becomes 1. Dimensions that
                             are left out do not count for it */
-  uint32_t truncate;     /* 1: of a text that is longer than the model's context only the start is
-                            taken, and CONTEXT_LENGTH is no error */
+  uint32_t truncate;     /* 1: a text longer than the model's context is cut to it, and is no error
+                            CONTEXT_LENGTH; what stands after a text (EOS) stays. Tokens are cut at
+                            their end */
   uint32_t n_threads;    /* of the call; 0: all */
   blend_progress_fn progress; /* texts */
   void *progress_user;
@@ -50,9 +51,9 @@ BLEND_API int32_t blend_embed_options_init(blend_embed_options *options, size_t 
  * receives the length of each text in tokens, or NULL. `options` may be NULL. After an error the
  * content of `vectors` and n_tokens is undefined.
  * Short texts are computed together, about as fast as one long text. Memory beside `vectors` is
- * that of 512 rows (CPU) or of the longest text, and does not grow with n_texts. Which texts are
- * computed together changes no bit of a vector where the weights are PACKED on a CPU; otherwise
- * elements may differ by 1e-5 or so. Calls may run concurrently.
+ * that of 512 rows (CPU) or of the longest text, whichever is more, and does not grow with n_texts.
+ * Which texts are computed together changes no bit of a vector where the weights are PACKED on a
+ * CPU; otherwise elements may differ by 1e-5 or so. Calls may run concurrently.
  * Errors: INVALID_ARGUMENT (a text without tokens; more dimensions than the model has),
  * BUFFER_TOO_SMALL, CONTEXT_LENGTH (names the text), UNSUPPORTED (the file asks for a pooling that
  * is not known: give one), NUMERIC (names the text), OUT_OF_MEMORY, CANCELLED, CALLBACK. */

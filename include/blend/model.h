@@ -33,8 +33,8 @@ typedef struct blend_lora {
   uint32_t reserved;    /* 0 */
   const char *path;     /* a GGUF file as llama.cpp's converter writes it, or a PEFT directory
                            (adapter_config.json and adapter_model.safetensors) */
-  double scale;         /* of what it adds, besides its own alpha; 0 (default): 1. What should have
-                           no effect is left out */
+  double scale;         /* of what it adds, besides its own alpha; 0 (default): 1. To switch an
+                           adapter off, leave it out of the array */
 } blend_lora;
 
 typedef struct blend_model_options {
@@ -44,9 +44,9 @@ typedef struct blend_model_options {
   blend_progress_fn progress; /* bytes of weights read */
   void *progress_user;
   const blend_cancel *cancel;
-  const blend_lora *loras; /* [n_loras]; they add up. Their contents and scales are part of the
-                              model's fingerprint, so chunks that were stored without them, or with
-                              others, are not found; their order is not */
+  const blend_lora *loras; /* [n_loras]; they add up. Contents and scales are part of the
+                              model's fingerprint, the order is not: chunks that were stored
+                              without these adapters, or with others, are not found */
   size_t n_loras;
 } blend_model_options;
 

@@ -45,7 +45,11 @@ func OpenModel(ctx context.Context, c *Context, path string, options *ModelOptio
 	defer raw.DeleteModelOptions(r)
 	//blend:set model_options
 	for _, lora := range o.Loras {
-		r.Add_lora(lora.Path, lora.Scale)
+		scale := lora.Scale
+		if scale == 0 {
+			scale = 1
+		}
+		r.Add_lora(lora.Path, scale)
 	}
 	call.set(r)
 	opened := raw.ModelOpen(c.raw, path, r, call.out)

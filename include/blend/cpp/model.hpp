@@ -56,7 +56,7 @@ struct EmbedOptions : detail::Initialised<blend_embed_options, blend_embed_optio
 // Vectors of texts.
 struct Embeddings {
   std::vector<float> values;       // [texts, width]
-  std::vector<uint32_t> n_tokens;  // [texts]
+  std::vector<uint32_t> n_tokens;  // [texts]; of embed_tokens as given
   size_t width = 0;
   Span<const float> of(size_t text) const { return {values.data() + text * width, width}; }
 };
@@ -94,6 +94,10 @@ class Model {
     std::vector<blend_lora> loras(options.loras.size());
     for (size_t i = 0; i < loras.size(); ++i) {
       const Lora& lora = options.loras[i];
+      if (lora.scale == 0) {  // in C: 1
+        throw Error(BLEND_E_INVALID_ARGUMENT, 0,
+                    "a LoRA adapter of scale 0 has no effect: leave it out");
+      }
       loras[i].struct_size = sizeof loras[i];
       loras[i].path = detail::c_string(lora.path, "the path of a LoRA adapter");
       loras[i].scale = lora.scale;
