@@ -50,6 +50,7 @@ struct Settings {
   int repeat = 5;
   std::string model_path;
   std::string json_path;
+  bool weights_only = false;
 };
 
 // The figures so far. The file is rewritten after each, under another name and then renamed:
@@ -457,6 +458,19 @@ class Kernels {
   const int repeat_;
 };
 
+// Writes the weights, unless a run before has.
+void write_weights(const Settings& s, const std::string& path) {
+  if (std::filesystem::exists(path)) return;
+  blend::test::RandomModelSpec random = blend::bench::shape_of(s.shape, "bf16");
+  random.rope_theta = 500000;
+  random.context = 40960;  // the longest prompt, and some room
+  // Under another name first, as a run may end in the middle.
+  blend::test::write_random_model(random, path + ".part");
+  std::filesystem::rename(path + ".part", path);
+  std::printf("weights in %s\n", path.c_str());
+  std::fflush(stdout);
+}
+
 int run(const Settings& s) {
   const blend::BackendSpec spec = must(blend::parse_backend(s.backend.c_str()));
   blend::bench::TimedBackend* timed = nullptr;
@@ -475,16 +489,7 @@ int run(const Settings& s) {
   const blend::test::TempDir dir;
   std::string path = s.model_path;
   if (path.empty()) path = dir.file("model.gguf");
-  if (!std::filesystem::exists(path)) {
-    blend::test::RandomModelSpec random = blend::bench::shape_of(s.shape, "bf16");
-    random.rope_theta = 500000;
-    random.context = 40960;  // the longest prompt, and some room
-    // Under another name first, as a run may end in the middle.
-    blend::test::write_random_model(random, path + ".part");
-    std::filesystem::rename(path + ".part", path);
-    std::printf("weights in %s\n", path.c_str());
-    std::fflush(stdout);
-  }
+  write_weights(s, path);
   const auto model = must(blend::Model::load(runtime, path, {}, {}));
   Report report(s.json_path, {{"bench", "device"},
                               {"backend", runtime->backend().name()},
@@ -522,8 +527,14 @@ int main(int argc, char** argv) {
   app.add_option("--model", s.model_path,
                  "a GGUF file; written with random weights of the shape if it is not there");
   app.add_option("--json", s.json_path, "also write the figures there");
+  app.add_flag("--weights-only", s.weights_only, "write the --model file, and stop");
   CLI11_PARSE(app, argc, argv);
   try {
+    if (s.weights_only) {
+      if (s.model_path.empty()) throw std::runtime_error("--weights-only needs --model");
+      write_weights(s, s.model_path);
+      return 0;
+    }
     return run(s);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "bench_device: %s\n", e.what());
