@@ -2,7 +2,8 @@
 
     python3 try_chat.py [--model FILE] [--template FILE] [--answer WORDS] -- HOST [ARGUMENTS ...]
 
-Starts the host on a store of its own. The same chat must be answered again, from the store in the end. What is no chat must be refused with 400. Exit code 1 if anything was wrong.
+Starts the host on a store of its own. The same chat must be answered again, in the end from the store. What is no
+chat must be refused with 400. Exit code 1 if anything was wrong.
 """
 
 import argparse

@@ -62,8 +62,9 @@ public final class ChatHost {
         exchange.getResponseBody().write(error);
         return;
       }
-      String done = account(fused);
+      String done;
       try (fused; var text = fused.stream(new GenerateOptions().maxTokens(maxTokens))) {
+        done = account(fused);
         exchange.getResponseHeaders().set("Content-Type", "text/event-stream");
         exchange.sendResponseHeaders(200, 0);
         for (var pieces = text.iterator(); pieces.hasNext(); ) {
