@@ -314,7 +314,7 @@ class Parent {
     }
     if (step.kind == Kind::evicted) {
       ++n_evicted_;
-      if (step.version != 0) settle(step.slot);  // told by the burst, not by an event
+      if (step.version != 0) settle(step.slot);  // told by the burst, not by a record
       slot = {};
       slot.evicted_in_doubt = doubt(step.slot) != nullptr;
       return;

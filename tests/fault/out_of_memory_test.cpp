@@ -322,7 +322,6 @@ TEST_P(OutOfMemory, Compact) {
   precompute_all(model, open_store(ctx, path), prompt_, {});
 }
 
-// false: the Nth allocation fails and later ones succeed; true: none succeeds any more.
 TEST_P(OutOfMemory, Grammar) {
   const Ctx ctx = make_ctx(2);
   const Model model = open_model(ctx, path_);
@@ -362,6 +361,7 @@ TEST_P(OutOfMemory, Grammar) {
   blend_grammar_close(whole);
 }
 
+// false: the Nth allocation fails and later ones succeed; true: none succeeds any more.
 INSTANTIATE_TEST_SUITE_P(Nth, OutOfMemory, testing::Bool(),
                          [](const auto& which) { return which.param ? "AndAllLater" : "Alone"; });
 

@@ -1,5 +1,5 @@
 """Callbacks that use the library themselves, on the same context, and callbacks that say stop. Their own
-call is left open; events must not call back, and do not."""
+call is left open; the log's callback must not call back, and does not."""
 
 import calls
 from abi import CALLBACKS, CODES, Wrong
