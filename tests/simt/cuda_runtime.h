@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <span>
 
 #include "simt/simt.h"
 
@@ -244,6 +245,9 @@ struct Machine {
 void set_machine(const Machine& machine);
 size_t bytes_in_use();  // of device memory
 size_t pinned_bytes();
+// Pinned memory comes from `room` while that lasts, one block directly after the other, as a driver
+// may place them. Empty: each by itself again.
+void pin_side_by_side(std::span<std::byte> room);
 // Allocations of device memory fail from the n-th one on; -1: never.
 void fail_allocation(int64_t n);
 // A kernel has met an illegal address: nothing runs any more, and every call says so until

@@ -52,6 +52,8 @@ struct Device {
   std::mt19937 random{1};
   std::vector<Stream*> streams;
   std::map<void*, size_t> memory, pinned;
+  std::span<std::byte> pin_room;  // of pin_side_by_side(), what is left
+  std::set<void*> cut_from_room;
   std::map<const void*, size_t> allowed_shared;
   std::set<const void*> loaded;  // kernels: at their first use outside of a capture, or before
   size_t in_use = 0, n_pinned = 0;
@@ -227,6 +229,10 @@ size_t bytes_in_use() {
 size_t pinned_bytes() {
   const Lock lock(device().mutex);
   return device().n_pinned;
+}
+void pin_side_by_side(std::span<std::byte> room) {
+  const Lock lock(device().mutex);
+  device().pin_room = room;
 }
 void fail_allocation(int64_t n) {
   const Lock lock(device().mutex);
@@ -549,7 +555,13 @@ cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned /*flags*/) {
   }
   *p = nullptr;
   if (d.lost) return simt::state();
-  if (posix_memalign(p, 4096, std::max<size_t>(bytes, 1)) != 0) return cudaErrorMemoryAllocation;
+  if (bytes <= d.pin_room.size()) {
+    *p = d.pin_room.data();
+    d.pin_room = d.pin_room.subspan(bytes);
+    d.cut_from_room.insert(*p);
+  } else if (posix_memalign(p, 4096, std::max<size_t>(bytes, 1)) != 0) {
+    return cudaErrorMemoryAllocation;
+  }
   if (bytes <= size_t{256} << 20) std::memset(*p, 0xff, bytes);
   d.pinned[*p] = bytes;
   d.n_pinned += bytes;
@@ -563,7 +575,7 @@ cudaError_t cudaFreeHost(void* p) {
   if (at->second <= size_t{256} << 20) std::memset(p, 0xff, at->second);
   d.n_pinned -= at->second;
   d.pinned.erase(at);
-  std::free(p);
+  if (d.cut_from_room.erase(p) == 0) std::free(p);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,

@@ -157,7 +157,10 @@ std::vector<Stager::Piece> Stager::pieces_of(std::span<const StoredRun> runs,
       const std::byte* const end = last.from + last.bytes;
       const std::byte* const reach = std::max(end, plane.from + plane.bytes);
       const auto all = static_cast<size_t>(reach - last.from);
-      if (plane.from <= end ||
+      // Pinned blocks may touch; one copy reads only one of them.
+      const bool touching = plane.from == end && !device_.is_pinned(last.from, last.bytes) &&
+                            !device_.is_pinned(plane.from, plane.bytes);
+      if (plane.from < end || touching ||
           (static_cast<size_t>(plane.from - end) <= kGap && device_.is_pinned(last.from, all))) {
         last.bytes = all;
         continue;

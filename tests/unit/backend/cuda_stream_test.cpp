@@ -255,6 +255,51 @@ TEST_F(CudaHost, RowsThatLieNearEachOtherAreOneCopy) {
   }
 }
 
+// As chunks in a store's pinned memory: the driver may place one block directly after the other,
+// and a copy that begins in one must end in it.
+TEST_F(CudaHost, PinnedBlocksThatTouchAreCopiedEachByItself) {
+  const ModelConfig c = config();
+  constexpr uint32_t kBlocks = 3, kRows = 8;
+  constexpr size_t kBlock = size_t{2} << 20;  // as much as the backend pins at least
+  const size_t plane = kRows * c.kv_dim();
+  std::vector<std::byte> room((kBlocks + 1) * kBlock);
+  auto backend = open({});
+  ASSERT_TRUE(backend.is_ok());
+  Backend& b = **backend;
+  auto rope = b.make_rope(c.rope, kBlocks * kRows);
+  auto cache = b.make_kv_cache(c, kBlocks * kRows);
+  simt::pin_side_by_side(room);
+  std::vector<std::unique_ptr<DeviceBuffer>> blocks;
+  std::vector<StoredRun> runs;
+  for (uint32_t i = 0; i < kBlocks; ++i) {
+    auto block = b.allocate_host(kBlock);
+    ASSERT_TRUE(block.is_ok());
+    blocks.push_back(std::move(*block));
+    auto* const at = static_cast<std::byte*>(blocks.back()->data());
+    ASSERT_EQ(at, room.data() + i * kBlock);
+    // Its K begin the block and its V end it, so that they touch those of the next.
+    auto* const k = reinterpret_cast<float*>(at);
+    auto* const v = reinterpret_cast<float*>(at + kBlock) - plane;
+    for (size_t e = 0; e < plane; ++e) k[e] = v[e] = static_cast<float>((e + i * 5) % 29);
+    runs.push_back({at, reinterpret_cast<const std::byte*>(v), DType::f32, kRows, i * kRows});
+  }
+  simt::pin_side_by_side({});
+  const uint64_t before = simt::copies_to_device();
+  ASSERT_TRUE(b.fusion().scatter(**cache, 0, **rope, runs, nullptr, nullptr).is_ok());
+  EXPECT_EQ(simt::copies_to_device() - before, 2 * kBlocks);
+  auto out = b.allocate(kBlocks * kRows * 2 * c.kv_dim() * 4);
+  const Tensor kv{(*out)->data(), kBlocks * kRows, 2 * c.kv_dim(), 4};
+  std::vector<float> got(kBlocks * kRows * 2 * c.kv_dim());
+  ASSERT_TRUE(b.fusion().read_kv(**cache, 0, **rope, 0, kv).is_ok());
+  ASSERT_TRUE(b.download(kv, got.data()).is_ok());
+  for (size_t row = 0; row < kBlocks * kRows; ++row) {
+    for (size_t e = 0; e < c.kv_dim(); ++e) {
+      ASSERT_EQ(got[row * 2 * c.kv_dim() + c.kv_dim() + e],
+                static_cast<float>((row % kRows * c.kv_dim() + e + row / kRows * 5) % 29));
+    }
+  }
+}
+
 TEST_F(CudaHost, UploadsMayBeWrittenAgainAtOnce) {
   // More than the ring of small pieces holds, the source overwritten after every call.
   for (const auto schedule : {simt::Schedule::late, simt::Schedule::random}) {
