@@ -99,20 +99,6 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t /*desc*/,
-                                       cublasLtMatrixLayout_t /*a*/, cublasLtMatrixLayout_t /*b*/,
-                                       cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
-                                       const cublasLtMatmulAlgo_t* algo,
-                                       cublasLtMatmulHeuristicResult_t* result) {
-  if (simt::gemm_machine(false) == simt::Gemm::by_rows_and_for_no_others &&
-      algo->data[4] != d->cols) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  }
-  result->algo = *algo;
-  result->workspaceSize = 0;
-  result->state = CUBLAS_STATUS_SUCCESS;
-  return CUBLAS_STATUS_SUCCESS;
-}
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t desc,
                               const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
                               const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
@@ -128,6 +114,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
       lc.cols != n) {
     simt::die("cublasLtMatmul: the shapes do not go together");
   }
+  if (algo->data[4] != n) simt::die("an algorithm for another number of rows: slower on a device");
   simt::check_alignment("A", a, la, algo->data[0]);
   simt::check_alignment("B", b, lb, algo->data[1]);
   simt::check_alignment("C", c, lc, algo->data[2]);
@@ -137,10 +124,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
   std::memcpy(&y, beta, sizeof y);
   const simt::Gemm gemm = simt::gemm_machine(true);
   // Each begins at an element of its own and takes every so-manyth.
-  const uint64_t parts =
-      gemm == simt::Gemm::by_rows || gemm == simt::Gemm::by_rows_and_for_no_others
-          ? 1 + algo->data[4] % 5
-          : 1;
+  const uint64_t parts = gemm == simt::Gemm::by_rows ? 1 + algo->data[4] % 5 : 1;
   // Through launch(), so that it waits for its turn in the stream like any kernel.
   simt::launch(1, 1, 0, stream, nullptr, [=] {
     // [k][n], so that the sums of a row of the result, each in its own order, go side by side.

@@ -228,9 +228,9 @@ struct Graph;
 enum class Schedule : uint8_t { late, early, random, others_first };
 
 // What the emulated cuBLASLt has algorithms for. any: everything. by_rows: everything, and another
-// order of the sums for another row count that it is asked by; and_for_no_others: one that takes
-// no other row count. unaligned: only what may begin at any element. none: nothing.
-enum class Gemm : uint8_t { any, by_rows, by_rows_and_for_no_others, unaligned, none };
+// order of the sums for another row count. unaligned: only what may begin at any element. none:
+// nothing.
+enum class Gemm : uint8_t { any, by_rows, unaligned, none };
 
 // What the emulated device is like; also forgets everything that was asked of it before.
 struct Machine {

@@ -16,7 +16,6 @@ FAKE_LT(MatmulPreferenceCreate)
 FAKE_LT(MatmulPreferenceSetAttribute)
 FAKE_LT(MatmulPreferenceDestroy)
 FAKE_LT(MatmulAlgoGetHeuristic)
-FAKE_LT(MatmulAlgoCheck)
 #ifndef FAKE_LT_PARTIAL
 FAKE_LT(Matmul)
 #endif

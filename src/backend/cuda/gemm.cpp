@@ -106,13 +106,6 @@ Status ask(const LtLibrary& lt, cublasLtHandle_t handle, const GemmShape& shape,
 
 }  // namespace
 
-int64_t gemm_bucket(int64_t rows) {
-  if (rows <= 16) return rows;
-  if (rows <= 32) return 32;  // a step's (BackendTraits::step_rows), exactly
-  const int64_t step = rows <= 512 ? 64 : rows <= 4096 ? 512 : 4096;
-  return (rows + step - 1) / step * step;
-}
-
 Result<std::unique_ptr<Gemm>> Gemm::create(Device& device) {
   BLEND_ASSIGN(const LtLibrary lt, open_lt_library());
   std::unique_ptr<Gemm> g(new Gemm(device, lt));
@@ -144,6 +137,7 @@ Result<Gemm::Choice> Gemm::choose(const GemmShape& shape, uint32_t x_alignment,
         ask(lt_, handle_, shape, workspace_.bytes(), alignments, choice.algorithm, choice.found));
   }
   const MutexLock lock(mutex_);
+  if (choices_.size() >= kMostChoices) choices_.clear();
   choices_[key] = choice;
   return choice;
 }
@@ -153,27 +147,15 @@ Status Gemm::run(const GemmShape& shape, const uint16_t* x, const uint16_t* w, v
   if (shape.rows == 0 || shape.out == 0) return Status::ok();
   const uint32_t x_alignment = alignment_of(x, shape.in * 2);
   const uint32_t y_alignment = alignment_of(y, shape.out * (shape.out_bf16 ? 2 : 4));
-  Descriptors d(lt_);
-  BLEND_RETURN_IF_ERROR(d.create(shape));
-  const auto takes_these_rows = [&](const Choice& choice) {
-    cublasLtMatmulHeuristicResult_t result{};
-    return choice.found &&
-           lt_.MatmulAlgoCheck(handle_, d.product(), d.w(), d.x(), d.y(), d.y(), &choice.algorithm,
-                               &result) == CUBLAS_STATUS_SUCCESS &&
-           result.workspaceSize <= workspace_.bytes();
-  };
-  GemmShape bucket = shape;
-  bucket.rows = gemm_bucket(shape.rows);
-  BLEND_ASSIGN(Choice choice, choose(bucket, x_alignment, y_alignment));
-  if (!takes_these_rows(choice)) {
-    BLEND_ASSIGN(choice, choose(shape, x_alignment, y_alignment));
-  }
-  if (!takes_these_rows(choice)) {
+  BLEND_ASSIGN(const Choice choice, choose(shape, x_alignment, y_alignment));
+  if (!choice.found) {
     kernels::cuda::plain_gemm(x, w, y, static_cast<size_t>(shape.rows),
                               static_cast<size_t>(shape.in), static_cast<size_t>(shape.out),
                               shape.out_bf16, accumulate, device_.compute());
     return check_launch("plain_gemm");
   }
+  Descriptors d(lt_);
+  BLEND_RETURN_IF_ERROR(d.create(shape));
   const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
   return check_lt(
       lt_,

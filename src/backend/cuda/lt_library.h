@@ -27,7 +27,6 @@ namespace blend::cuda {
   X(MatmulPreferenceSetAttribute) \
   X(MatmulPreferenceDestroy)      \
   X(MatmulAlgoGetHeuristic)       \
-  X(MatmulAlgoCheck)              \
   X(Matmul)
 
 // Its functions, without their prefix. Valid for the life of the process: the library stays loaded.

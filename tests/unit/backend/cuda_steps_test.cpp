@@ -26,7 +26,7 @@ StepsCase emulated(std::string name, simt::Schedule schedule, simt::Gemm gemm) {
 
 INSTANTIATE_TEST_SUITE_P(Emulated, SharedStepsTest,
                          testing::Values(emulated("Random", simt::Schedule::random,
-                                                  simt::Gemm::by_rows_and_for_no_others)),
+                                                  simt::Gemm::by_rows)),
                          [](const auto& tested) { return tested.param.name; });
 
 // Cost of everything that a step issues.
@@ -53,7 +53,7 @@ class CudaSteps : public EngineTest {
   void open(const RandomModelSpec& spec) {
     const Runtime::MakeBackend make = [](ThreadPool& pool) {
       simt::Machine machine;
-      machine.gemm = simt::Gemm::by_rows_and_for_no_others;
+      machine.gemm = simt::Gemm::by_rows;
       simt::set_machine(machine);
       return cuda::CudaBackend::create(0, pool);
     };

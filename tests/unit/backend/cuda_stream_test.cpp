@@ -471,17 +471,5 @@ TEST(CudaCheck, AnErrorThatStaysSaysSo) {
   EXPECT_EQ(check(cudaErrorInvalidValue, "x").message().find("restarted"), std::string::npos);
 }
 
-TEST(GemmBucket, GrowsAndHoldsItsRows) {
-  int64_t before = 0;
-  for (int64_t rows = 1; rows < 40000; ++rows) {
-    const int64_t bucket = gemm_bucket(rows);
-    ASSERT_GE(bucket, rows);
-    ASSERT_GE(bucket, before);
-    ASSERT_LE(bucket, rows + std::max<int64_t>(63, rows));
-    ASSERT_EQ(gemm_bucket(bucket), bucket);
-    before = bucket;
-  }
-}
-
 }  // namespace
 }  // namespace blend::cuda
