@@ -29,6 +29,9 @@ struct BackendTraits {
   // A row's bits depend on the number of rows in its product: then the products of every step,
   // even one of a single row, have step_rows rows; those after the step's own are unused.
   bool pads_steps = false;
+  // Up to so many rows are computed in about the time of one, which is that of reading the weights
+  // and of the launches. 0: every row costs.
+  uint32_t free_rows = 0;
 
   bool takes(WeightForm form) const {
     return form == WeightForm::packed || (form == WeightForm::mapped && mapped_weights) ||

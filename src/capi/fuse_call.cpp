@@ -174,10 +174,13 @@ Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store
   BLEND_RETURN_IF_ERROR(check_count("n_threads", o.n_threads));
   call.n_threads = o.n_threads;
   BLEND_ASSIGN(request.options.calibration, read_calibration(o, model));
+  const Model* const loaded = model.loaded();
+  const bool computes = loaded != nullptr && !kind.steps;
   const FuseSite site{.n_layers = model.config().n_layers,
                       .has_store = store != nullptr,
                       .steps = kind.steps,
-                      .loaded = model.loaded() != nullptr};
+                      .loaded = loaded != nullptr,
+                      .free_rows = computes ? loaded->backend().traits().free_rows : 0};
   BLEND_ASSIGN(call.job.fuse, resolve(request, site));
   return call;
 }

@@ -140,6 +140,21 @@ TEST_P(DeviceFusion, RatioOneIsFullPrefill) {
   EXPECT_LE(max_difference(logits(a), logits(b)), 0.1);
 }
 
+// By default a prompt that a device computes in the time of one row is not approximated.
+TEST_P(DeviceFusion, ShortPromptsAreComputedInFull) {
+  if (GetParam() != 0) return;  // the emulated device takes seconds
+  const auto policy_of = [&](size_t n_tokens) {
+    const Prompt prompt = {
+        {BLEND_SEGMENT_CHUNK, random_tokens(rng_, spec_.n_vocab, n_tokens), false},
+        {BLEND_SEGMENT_QUESTION, random_tokens(rng_, spec_.n_vocab, 6), false}};
+    const FuseCase how{.policy = BLEND_POLICY_AUTO, .ratio = BLEND_RATIO_FIDELITY};
+    const Fusion fused = fuse(model_, store_, prompt, how);
+    return info(fused).policy;
+  };
+  EXPECT_EQ(policy_of(250), BLEND_POLICY_FULL);
+  EXPECT_NE(policy_of(251), BLEND_POLICY_FULL);
+}
+
 TEST_P(DeviceFusion, DecodingEditingAndTurnsAreAsOnTheCpu) {
   const Ctx cpu = make_ctx();
   const Model cpu_model = open_model(cpu, path_);

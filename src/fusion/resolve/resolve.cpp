@@ -118,7 +118,19 @@ Schedule schedule_at(double ratio, Schedule schedule) {
 
 // ---- The parts of a fuse
 
-// Resolves Policy::automatic: the profile's choice or the default, or hkvd if that is not possible.
+// Whether the device computes all that is asked for in the time of one row. Chunks that are named
+// by an id alone have an unknown length here.
+bool is_free(const FuseRequest& request, const FuseSite& site) {
+  uint64_t n_rows = 0;
+  for (const Segment& segment : request.segments) {
+    if (!segment.tokens.has_value()) return false;
+    n_rows += segment.tokens->size();
+  }
+  return n_rows <= site.free_rows;
+}
+
+// Resolves Policy::automatic: full prefill if that costs nothing; the profile's choice or the
+// default; or hkvd if that is not possible.
 void choose_policy(const FuseRequest& request, const FuseSite& site, ResolvedFuse& out) {
   const FuseOptions& o = request.options;
   out.policy = o.policy;
@@ -127,6 +139,12 @@ void choose_policy(const FuseRequest& request, const FuseSite& site, ResolvedFus
   const std::vector<Segment>& segments = request.segments;
   const bool asks = !segments.empty() && segments.back().kind == SegmentKind::question &&
                     segments.back().tokens.has_value() && !segments.back().tokens->empty();
+  if (o.ratio.agreement.has_value() && o.check_layers.empty() && o.on_miss != OnMiss::fail &&
+      is_free(request, site)) {
+    out.policy = Policy::full;
+    out.why = "so short a prompt takes the device no longer in full";
+    return;
+  }
   const Profile* const profile = o.calibration.profile;
   out.policy = profile == nullptr ? kDefaultPolicy : static_cast<Policy>(profile->policy);
   out.why = profile == nullptr ? "the default" : "the profile chose it";

@@ -24,8 +24,9 @@ inline constexpr Policy kDefaultPolicy = Policy::attention;
 struct FuseSite {
   uint32_t n_layers = 0;
   bool has_store = true;
-  bool steps = false;  // the host runs the layers (LayerwiseFuse)
-  bool loaded = true;  // the model has weights here, so missing chunks can be prefilled
+  bool steps = false;      // the host runs the layers (LayerwiseFuse)
+  bool loaded = true;      // the model has weights here, so missing chunks can be prefilled
+  uint32_t free_rows = 0;  // BackendTraits; 0 where the host runs the layers
 };
 
 // INVALID_ARGUMENT, UNSUPPORTED: options that cannot be combined, or not with this model.

@@ -44,6 +44,32 @@ TEST_F(ResolvePolicyTest, WithoutAProfileTheDefault) {
   EXPECT_EQ(fuse->why, "the default");
 }
 
+// Three rows, as many as the device computes in the time of one.
+TEST_F(ResolvePolicyTest, WhatCostsNothingIsComputedInFull) {
+  const auto policy = [&](uint32_t free_rows) {
+    auto fuse = resolve({segments_, options_, {}}, {.n_layers = n_layers_, .free_rows = free_rows});
+    EXPECT_TRUE(fuse.is_ok()) << fuse.status().message();
+    return fuse->policy;
+  };
+  options_.ratio = RatioRequest::fidelity(0.98);
+  EXPECT_EQ(policy(3), Policy::full);
+  EXPECT_EQ(policy(2), kDefaultPolicy);
+  EXPECT_EQ(policy(0), kDefaultPolicy);
+  options_.on_miss = OnMiss::fail;  // the host wants to know
+  EXPECT_EQ(policy(3), kDefaultPolicy);
+  options_.on_miss = OnMiss::precompute;
+  segments_[0].tokens.reset();  // known by its id: of any length
+  EXPECT_EQ(policy(300), kDefaultPolicy);
+  segments_[0].tokens = std::vector<int32_t>{1, 2};
+  for (const RatioRequest named : {RatioRequest::fixed(0.3), RatioRequest::automatic()}) {
+    options_.ratio = named;
+    EXPECT_EQ(policy(3), kDefaultPolicy);
+  }
+  options_.ratio = RatioRequest::fidelity(0.98);
+  options_.policy = Policy::hkvd;
+  EXPECT_EQ(policy(3), Policy::hkvd);
+}
+
 // A chunk without statistics forbids the cascade, and nothing else; what the host named stays.
 TEST_F(ResolvePolicyTest, OnlyTheCascadeMayStillFallBack) {
   Prompt prompt;
