@@ -13,9 +13,12 @@ extern "C" {
 /* One turn of a conversation. Texts are copied. */
 typedef struct blend_chat_message {
   uint32_t struct_size;  /* the same in every element of an array */
-  const char *role;      /* as the template knows it: "system", "user", "assistant" */
+  const char *role;      /* as the template knows it: "system", "user", "assistant", "tool" */
   const char *content;   /* UTF-8; may be NULL with content_bytes == 0 */
   size_t content_bytes;
+  const char *members;   /* a JSON object: what the message has besides, such as {"tool_calls": [...]}
+                            or {"tool_call_id": "a1", "name": "f"}, as OpenAI's API has them;
+                            NULL = "": nothing. Not role or content */
 } blend_chat_message;
 
 /* A document for the model to answer from: it becomes a chunk. */
@@ -37,12 +40,16 @@ typedef struct blend_chat_options {
   const char *template_source; /* Jinja, used instead of the model's own template; NULL = "": the
                                   model's */
   const char *variables; /* a JSON object: further variables of the template, such as
-                            {"enable_thinking": false} or {"tools": [...]}; NULL = "": none. Not
-                            messages, documents, bos_token or eos_token: the first two are arguments
-                            of the call, the others are the model's */
+                            {"enable_thinking": false}; NULL = "": none. Not messages, documents,
+                            bos_token or eos_token: the first two are arguments of the call, the
+                            others are the model's */
   uint64_t now_s;        /* seconds since 1970, for templates that write the date; 0: the clock's */
   const blend_cancel *cancel; /* stops the call within milliseconds, or one text's tokenization; may
                                  be NULL */
+  const char *tools;     /* a JSON list: the functions that the model may call, in the form of
+                            OpenAI's API, [{"type": "function", "function": {"name": "f",
+                            "description": "...", "parameters": {a JSON schema}}}];
+                            NULL = "": none */
 } blend_chat_options;
 
 BLEND_API int32_t blend_chat_options_init(blend_chat_options *options, size_t struct_size);
@@ -60,6 +67,9 @@ typedef struct blend_chat blend_chat;
  *     flags, so that its id is the same in every prompt, and that of blend_precompute. If the
  *     template does not read `documents`, they stand before the content of the last message of role
  *     "user", an empty line after each.
+ *   - `tools` are the template's variable of that name. If it does not read it, a text that lists
+ *     them stands at the end of the first system message; if it does not read `tool_calls`, calls
+ *     and the messages of the role "tool" become text (docs/models.md, "Tools").
  *   - Everything before the first text that is not a system message's is PREFIX. Everything after
  *     the last document is QUESTION. The rest is TEXT, and so is a document that the template
  *     changes.

@@ -29,8 +29,8 @@ extern "C" {
 
 /* How a prompt is written. All texts are UTF-8 and end with a NUL. Give the same options to
  * blend_precompute_texts and blend_fuse_texts: the text before the first document is part of a
- * chunk's id, and so is the tenant. So another `system`, template, `variables`, `now_s` or
- * `tenant` can make every chunk a miss. Members that are NULL or 0 have their default. */
+ * chunk's id, and so is the tenant. So another `system`, template, `variables`, `tools`,
+ * `now_s` or `tenant` can make every chunk a miss. Members that are NULL or 0 have their default. */
 typedef struct blend_text_options {
   uint32_t struct_size;
   uint32_t flags;       /* BLEND_TEXT_* */
@@ -54,6 +54,8 @@ typedef struct blend_text_options {
   const blend_cancel *cancel; /* NULL: that of `fuse` or of `corpus` */
   const blend_fuse_options *fuse; /* of blend_fuse_texts and blend_fuse_messages; NULL: the
                                      defaults */
+  const char *tools;    /* the functions that the model may call, as in blend_chat_options; they
+                           need a chat template. Default: none */
 } blend_text_options;
 
 BLEND_API int32_t blend_text_options_init(blend_text_options *options, size_t struct_size);

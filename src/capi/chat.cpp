@@ -26,6 +26,7 @@ Result<std::vector<blend::chat::Message>> read_messages(const blend_chat_message
     if (m.content == nullptr && m.content_bytes > 0) return wrong("message", i, "content is NULL");
     out[i].role = m.role;
     if (m.content_bytes > 0) out[i].content = {m.content, m.content_bytes};
+    if (m.members != nullptr) out[i].members = m.members;
   }
   return out;
 }
@@ -104,6 +105,7 @@ int32_t blend_chat_render(blend_chat** out, const blend_model* model,
     blend::chat::PromptOptions how;
     how.generation_prompt = (o.flags & BLEND_CHAT_NO_GENERATION_PROMPT) == 0;
     if (o.variables != nullptr) how.variables = o.variables;
+    if (o.tools != nullptr) how.tools = o.tools;
     if (o.cancel != nullptr) how.cancel = &o.cancel->token;
     how.now = o.now_s != 0 ? static_cast<int64_t>(o.now_s) : static_cast<int64_t>(time(nullptr));
     BLEND_ASSIGN(chat->prompt,

@@ -79,6 +79,11 @@ Result<Texts> read_texts(const blend_model* model, const char* const* documents,
   }
   out.plain = out.has(BLEND_TEXT_PLAIN) ||
               (!is_given(o.template_source) && out.model->chat_template().empty());
+  if (out.plain && is_given(o.tools)) {
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "tools are given, and no chat template that could tell the model of them: give "
+                  "one (template_source)"};
+  }
   BLEND_RETURN_IF_ERROR(blend::capi::check_parts(n, "document"));
   if (n > 0) BLEND_REQUIRE(documents);
   for (size_t i = 0; i < n; ++i) {
@@ -121,6 +126,7 @@ Result<Chat> render(const Texts& texts, const std::vector<blend_chat_message>& m
   how.variables = o.variables;
   how.now_s = o.now_s;
   how.cancel = cancel;
+  how.tools = o.tools;
   blend_chat* raw = nullptr;
   BLEND_RETURN_IF_ERROR(outcome_of([&](blend_error** err) {
                           return blend_chat_render(&raw, texts.handle, turns.data(), turns.size(),

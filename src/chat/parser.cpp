@@ -26,6 +26,7 @@ class Parser {
     std::string end;
     BLEND_RETURN_IF_ERROR(body(out.body, {}, end));
     out.names_documents = names_documents_;
+    out.names_tools = names_tools_;
     return out;
   }
 
@@ -523,6 +524,7 @@ class Parser {
     if (text == "false" || text == "False") return constant(Value::of(false));
     if (text == "none" || text == "None") return constant(Value::none());
     if (text == "documents") names_documents_ = true;
+    if (text == "tools") names_tools_ = true;
     return make(Kind::name, text, std::vector<ExpressionPtr>());
   }
 
@@ -703,6 +705,7 @@ class Parser {
   int depth_ = 0;
   int loops_ = 0;
   bool names_documents_ = false;
+  bool names_tools_ = false;
 };
 
 }  // namespace

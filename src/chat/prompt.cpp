@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "chat/roles.h"
 #include "chat/template.h"
+#include "chat/tools.h"
 #include "text/white_space.h"
 
 namespace blend::chat {
@@ -16,15 +18,8 @@ std::string_view text_of(const Document& document) {
   return document.stored ? kStored : document.text;
 }
 
-bool is_system(std::string_view role) { return role == "system" || role == "developer"; }
-
-Result<Value> message_value(const Message& message, Text content) {
-  return Value::dict({{Value::text("role"), Value::text(message.role, kStable)},
-                      {Value::text("content"), Value::of(std::move(content))}});
-}
-
-Result<Value> messages_value(const std::vector<Message>& messages,
-                             const std::vector<Document>& documents, bool inside) {
+Result<std::vector<Turn>> turns_of(const std::vector<Message>& messages,
+                                   const std::vector<Document>& documents, bool inside) {
   size_t last_user = messages.size();
   for (size_t i = 0; i < messages.size(); ++i) {
     if (messages[i].role == "user") last_user = i;
@@ -34,9 +29,10 @@ Result<Value> messages_value(const std::vector<Message>& messages,
                       "documents stand before the last message of the role 'user', and there is "
                       "none");
   }
-  List out;
+  std::vector<Turn> out(messages.size());
   for (size_t i = 0; i < messages.size(); ++i) {
-    Text content;
+    out[i].role = messages[i].role;
+    Text& content = out[i].content;
     if (inside && i == last_user) {
       for (size_t d = 0; d < documents.size(); ++d) {
         content.append(text_of(documents[d]), kDocument + static_cast<uint32_t>(d));
@@ -44,7 +40,20 @@ Result<Value> messages_value(const std::vector<Message>& messages,
       }
     }
     content.append(messages[i].content, is_system(messages[i].role) ? kStable : kMessage);
-    BLEND_ASSIGN(Value message, message_value(messages[i], std::move(content)));
+    Result<Dict> members = read_members(messages[i].members);
+    if (!members.is_ok()) return members.status().with_context("message " + std::to_string(i));
+    out[i].members = std::move(*members);
+  }
+  return out;
+}
+
+Result<Value> messages_value(std::vector<Turn> turns) {
+  List out;
+  for (Turn& turn : turns) {
+    Dict members = {{Value::text("role"), Value::text(turn.role, kStable)},
+                    {Value::text("content"), Value::of(std::move(turn.content))}};
+    for (auto& member : turn.members) members.push_back(std::move(member));
+    BLEND_ASSIGN(Value message, Value::dict(std::move(members)));
     out.push_back(std::move(message));
   }
   return Value::list(std::move(out));
@@ -73,7 +82,7 @@ constexpr std::pair<std::string_view, const char*> kReserved[] = {
     {"eos_token", "it is the model's own; write another into the template itself"}};
 
 // The host's variables, a JSON object or nothing.
-Status add_variables(std::string_view text, Variables& out) {
+Status add_variables(std::string_view text, bool has_tools, Variables& out) {
   if (text.empty()) return Status::ok();
   Result<Json> json = Json::parse(text);
   if (!json.is_ok() || json->object() == nullptr) {
@@ -86,6 +95,10 @@ Status add_variables(std::string_view text, Variables& out) {
       if (name != reserved) continue;
       return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' is no variable that the host may set: %s",
                         name.c_str(), instead);
+    }
+    if (has_tools && name == "tools") {
+      return Status{BLEND_E_INVALID_ARGUMENT,
+                    "'tools' are given twice, as an option and as a variable"};
     }
     Result<Value> value = Value::from_json(member, kStable);
     if (!value.is_ok()) return value.status().with_context("variable '" + name + "'");
@@ -101,20 +114,28 @@ Result<Variables> variables_of(const Template& source, const Tokenizer& tokenize
                                const PromptOptions& options) {
   const bool own_place = source.names_documents();
   Variables out;
-  BLEND_ASSIGN(Value all, messages_value(messages, documents, !own_place));
+  BLEND_ASSIGN(std::vector<Turn> turns, turns_of(messages, documents, !own_place));
+  BLEND_ASSIGN(Value tools, read_tools(options.tools));
+  Meter meter(SIZE_MAX, options.cancel);  // printing takes memory in proportion to the values
+  if (!tools.is_none() && !source.names_tools()) {
+    BLEND_RETURN_IF_ERROR(tell_tools(tools, turns, meter));
+  }
+  if (!source.names_tool_calls()) BLEND_RETURN_IF_ERROR(tell_calls(turns, meter));
+  BLEND_ASSIGN(Value all, messages_value(std::move(turns)));
   out.emplace("messages", std::move(all));
   Value& given = out.emplace("documents", Value::none()).first->second;
   if (own_place && !documents.empty()) {
     BLEND_ASSIGN(given, documents_value(documents));
   }
-  out.emplace("tools", Value::none());
+  const bool has_tools = !tools.is_none();
+  out.emplace("tools", std::move(tools));
   out.emplace("add_generation_prompt", Value::of(options.generation_prompt));
   const auto token = [&](const char* name, int32_t id) {
     if (id >= 0) out.emplace(name, Value::text(tokenizer.piece(id, BLEND_TOKENIZE_SPECIAL)));
   };
   token("bos_token", tokenizer.bos());
   token("eos_token", tokenizer.eos());
-  BLEND_RETURN_IF_ERROR(add_variables(options.variables, out));
+  BLEND_RETURN_IF_ERROR(add_variables(options.variables, has_tools, out));
   return out;
 }
 
@@ -252,6 +273,12 @@ Result<text::Prompt> make_prompt(const Template& source, const Tokenizer& tokeni
                source.render(variables, options.now, Template::kFuel, options.cancel));
   const std::vector<Part> parts = parts_of(text, documents);
   BLEND_RETURN_IF_ERROR(check_documents(text, parts, documents));
+  const bool told = !options.tools.empty() && !source.names_tools();
+  if (told && !read_tools(options.tools)->is_none() && !tells_tools(text.bytes())) {
+    return Status{BLEND_E_UNSUPPORTED,
+                  "the chat template has no place for tools, neither `tools` nor a system message: "
+                  "put them into a message"};
+  }
   text::Prompt out;
   out.text = text.bytes();
   out.stable_head = begins_stable(text, parts);

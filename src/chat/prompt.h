@@ -18,6 +18,7 @@ class Template;
 struct Message {
   std::string_view role;
   std::string_view content;
+  std::string_view members = {};  // a JSON object of further members; "": none
 };
 
 struct Document {
@@ -29,6 +30,7 @@ struct Document {
 struct PromptOptions {
   bool generation_prompt = true;  // append the opening of the assistant's turn
   std::string_view variables;     // a JSON object of further variables; "": none
+  std::string_view tools;         // a JSON list of the functions that the model may call; "": none
   int64_t now = 0;                // seconds since 1970
   const CancelToken* cancel = nullptr;
 };
@@ -37,6 +39,7 @@ struct PromptOptions {
 // text. A document is a chunk of its own and tokenized by itself, also if the template strips white
 // space around it. If the template has no place for documents, they stand before the last message
 // of a user, with an empty line after each.
+//   Tools and their calls likewise become text where the template does not read them (tools.h).
 //   Everything before the first text that is not a system message is PREFIX. Everything after the
 // last document is QUESTION. The rest is TEXT. A document that the template changes is TEXT too.
 //   Time and memory are in proportion to the template and the arguments.

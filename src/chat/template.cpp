@@ -11,10 +11,13 @@ Result<Template> Template::parse(std::string_view source) {
                       source.size(), kMaxSource);
   }
   BLEND_ASSIGN(Syntax syntax, chat::parse(source));
+  syntax.names_tool_calls = source.find("tool_calls") != source.npos;
   return Template(std::make_shared<const Syntax>(std::move(syntax)));
 }
 
 bool Template::names_documents() const { return syntax_->names_documents; }
+bool Template::names_tools() const { return syntax_->names_tools; }
+bool Template::names_tool_calls() const { return syntax_->names_tool_calls; }
 
 Result<Text> Template::render(const Variables& variables, int64_t now, size_t fuel,
                               const CancelToken* cancel) const {

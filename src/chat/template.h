@@ -31,8 +31,11 @@ class Template {
   // FORMAT names the line; UNSUPPORTED names a feature that libblend does not have.
   static Result<Template> parse(std::string_view source);
 
-  // Whether the template reads the variable `documents`.
+  // Whether the template reads the variable.
   bool names_documents() const;
+  bool names_tools() const;
+  // Whether it has the word `tool_calls`: then it writes those of a message.
+  bool names_tool_calls() const;
 
   // `now`: seconds since 1970, for strftime_now. INVALID_ARGUMENT: the template refuses the
   // variables (raise_exception), with its own words, or uses an undefined value. `cancel` may be

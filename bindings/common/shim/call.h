@@ -124,6 +124,15 @@ class Builder {
 #endif
 };
 
+#ifndef SWIG
+// A message of a conversation.
+struct Turn {
+  std::string role;
+  std::string content;
+  std::string members;
+};
+#endif
+
 // Base of the options of long calls. Not thread-safe: set all options before a call takes them.
 class Call : public Builder {
  public:

@@ -80,6 +80,12 @@ inline void require_complete(const Builder& builder) {
   if (!builder.complete()) throw std::bad_alloc();
 }
 
+inline std::vector<blendpp::ChatMessage> given_messages(const std::vector<Turn>& turns) {
+  std::vector<blendpp::ChatMessage> messages;
+  for (const Turn& turn : turns) messages.push_back({turn.role, turn.content, turn.members});
+  return messages;
+}
+
 [[noreturn]] inline void invalid(const std::string& message) {
   throw blendpp::Error(BLEND_E_INVALID_ARGUMENT, 0, message);
 }

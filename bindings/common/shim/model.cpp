@@ -108,8 +108,7 @@ blendpp::Chat rendered(const blendpp::Model& model, const Chat& s, const ChatOpt
   blendpp::ChatOptions c;
   give(c, o);
   c.cancel = raw(cancel.token());
-  std::vector<blendpp::ChatMessage> messages;
-  for (const auto& [role, content] : s.messages_) messages.push_back({role, content});
+  const std::vector<blendpp::ChatMessage> messages = given_messages(s.messages_);
   std::vector<blendpp::ChatDocument> documents;
   for (const Chat::Document& d : s.documents_) {
     if (d.id.empty()) {

@@ -48,11 +48,13 @@ class ChatOptions {
 class Chat : public Builder {
  public:
   void add_message(const std::string& role, const std::string& content) noexcept;
+  // What the last message has besides: a JSON object.
+  void add_members(const std::string& members) noexcept;
   void add_document(const std::string& content, const std::string& title) noexcept;
   // If it is not 64 hexadecimal digits, the call that takes the chat fails.
   void add_stored_document(const std::string& id) noexcept;
 #ifndef SWIG
-  std::vector<std::pair<std::string, std::string>> messages_;
+  std::vector<Turn> messages_;
   struct Document {
     std::string text;
     std::string title;

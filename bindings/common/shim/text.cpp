@@ -17,7 +17,10 @@ void Texts::set_question(const std::string& question) noexcept {
   keep([&] { question_ = question; });
 }
 void Texts::add_message(const std::string& role, const std::string& content) noexcept {
-  keep([&] { messages_.emplace_back(role, content); });
+  keep([&] { messages_.push_back({role, content, {}}); });
+}
+void Texts::add_members(const std::string& members) noexcept {
+  keep([&] { messages_.at(messages_.size() - 1).members = members; });
 }
 
 namespace {
@@ -92,8 +95,7 @@ Fusion* Fusion::fuse_messages(const Model& model, const Store& store, const Text
     const FuseArguments fuse(options);
     const auto opened = model.slot().get();
     const auto from = store.get();
-    std::vector<blendpp::ChatMessage> messages;
-    for (const auto& [role, content] : texts.messages_) messages.push_back({role, content});
+    const std::vector<blendpp::ChatMessage> messages = given_messages(texts.messages_);
     return new Fusion(make_slot(
         "fusion", std::make_shared<FusionState>(blendpp::Fusion(
                       *opened, from.get(), messages, texts.documents_, arguments.c, fuse.c))));

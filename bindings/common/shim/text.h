@@ -24,10 +24,12 @@ class Texts : public Builder {
   void set_question(const std::string& question) noexcept;
   // Of a conversation, which has no question.
   void add_message(const std::string& role, const std::string& content) noexcept;
+  // What the last message has besides: a JSON object.
+  void add_members(const std::string& members) noexcept;
 #ifndef SWIG
   std::vector<std::string> documents_;
   std::vector<std::string> titles_;
-  std::vector<std::pair<std::string, std::string>> messages_;
+  std::vector<Turn> messages_;
   std::string question_;
 #endif
 };

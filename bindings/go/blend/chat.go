@@ -8,10 +8,13 @@ import (
 )
 
 // ChatMessage is one turn of a conversation: Role as the template knows it (system, user,
-// assistant).
+// assistant, tool).
 type ChatMessage struct {
 	Role    string
 	Content string
+	// Members is a JSON object: what the message has besides, such as tool_calls or tool_call_id, as
+	// OpenAI's API has them.
+	Members string
 }
 
 // ChatDocument is a source for the answer: a chunk, by its text or by the ID of a stored
@@ -45,6 +48,9 @@ func (m *Model) rendered(ctx context.Context, messages []ChatMessage, documents 
 	defer raw.DeleteChat(chat)
 	for _, message := range messages {
 		chat.Add_message(message.Role, message.Content)
+		if message.Members != "" {
+			chat.Add_members(message.Members)
+		}
 	}
 	for i, document := range documents {
 		switch {

@@ -68,6 +68,9 @@ func (m *Model) FuseMessages(ctx context.Context, s *Store, messages []ChatMessa
 		func(store raw.Store, t raw.Texts, how raw.TextOptions, r raw.FuseOptions, out raw.Outcome) raw.Fusion {
 			for _, message := range messages {
 				t.Add_message(message.Role, message.Content)
+				if message.Members != "" {
+					t.Add_members(message.Members)
+				}
 			}
 			return raw.FusionFuse_messages(m.raw, store, t, how, r, out)
 		})

@@ -1,5 +1,6 @@
 """Models, their tokenizer, and what is made of them."""
 
+import json
 import os
 from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -33,13 +34,19 @@ def _samples(prompts: Iterable[Prompt]) -> Any:
     return samples
 
 
-def _messages(messages: "Iterable[Mapping[str, str]]") -> List[Tuple[str, str]]:
-    """(role, content) of each."""
+def _messages(messages: "Iterable[Mapping[str, Any]]") -> List[Tuple[str, str, str]]:
+    """(role, content, JSON of what else it has) of each."""
     given: List[Any] = [messages] if isinstance(messages, str) else list(messages)
     for message in given:
         if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
             raise TypeError('messages are a list of {"role": ..., "content": ...}, and this is ' + repr(message)[:80])
-    return [(message["role"], message["content"]) for message in given]
+    return [(message["role"], message["content"] or "", _members(message)) for message in given]
+
+
+def _members(message: "Mapping[str, Any]") -> str:
+    # OpenAI's client writes what is not there as None.
+    more = {name: value for name, value in message.items() if name not in ("role", "content") and value is not None}
+    return json.dumps(more) if more else ""
 
 
 def _documents(documents: "Iterable[Union[str, Mapping[str, str]]]") -> "Iterable[Union[str, Mapping[str, str]]]":
@@ -268,13 +275,14 @@ class Model(ModelBase):
         """An empty prompt that takes text as well as tokens."""
         return Prompt(self)
 
-    def chat(self, messages: "Iterable[Mapping[str, str]]", *,
+    def chat(self, messages: "Iterable[Mapping[str, Any]]", *,
              documents: "Iterable[Union[str, Mapping[str, str]]]" = (),
              # blend:parameters chat_options
              cancel: Optional[Cancel] = None) -> Prompt:
         """A conversation as the model's chat template puts it, for :meth:`fuse`.
 
-        messages: of "role" and "content", as {"role": "user", "content": "Who signs?"}
+        messages: of "role" and "content", as {"role": "user", "content": "Who signs?"}; and of "tool_calls",
+        "tool_call_id" and the like, as OpenAI's API has them
         documents: what the answer is to be found in, each a chunk: a str, or {"text", "title"}, or
         {"id"} of a stored chunk. Where the template has no place for them they stand before the
         last message of the role "user".
@@ -288,7 +296,7 @@ class Model(ModelBase):
         # blend:set chat_options
         return Prompt._of(self, self._raw.chat(self._chat(messages, documents), options, raw_cancel(cancel)))
 
-    def chat_text(self, messages: "Iterable[Mapping[str, str]]", *,
+    def chat_text(self, messages: "Iterable[Mapping[str, Any]]", *,
                   documents: "Iterable[Union[str, Mapping[str, str]]]" = (),
                   # blend:parameters chat_options
                   cancel: Optional[Cancel] = None) -> str:
@@ -298,11 +306,13 @@ class Model(ModelBase):
         return str(self._raw.chat_text(self._chat(messages, documents), options, raw_cancel(cancel)))
 
     @staticmethod
-    def _chat(messages: "Iterable[Mapping[str, str]]",
+    def _chat(messages: "Iterable[Mapping[str, Any]]",
               documents: "Iterable[Union[str, Mapping[str, str]]]") -> Any:
         chat = raw.Chat()
-        for role, content in _messages(messages):
+        for role, content, members in _messages(messages):
             chat.add_message(role, content)
+            if members:
+                chat.add_members(members)
         for document in _documents(documents):
             if isinstance(document, Mapping) and "id" in document:
                 chat.add_stored_document(document["id"])
@@ -333,7 +343,7 @@ class Model(ModelBase):
         texts.set_question(_enums.text(question, "question"))
         return self._fuse_texts(raw.Fusion.fuse_texts, store, texts, options, FuseArguments(**fuse))
 
-    def fuse_messages(self, store: Optional[Store], messages: "Iterable[Mapping[str, str]]",
+    def fuse_messages(self, store: Optional[Store], messages: "Iterable[Mapping[str, Any]]",
                       documents: "Iterable[Union[str, Mapping[str, str]]]" = (), *,
                       # blend:parameters text_options but tenant question_template plain special
                       **fuse: "Unpack[FuseKeywords]") -> Fusion:
@@ -347,8 +357,10 @@ class Model(ModelBase):
         options = raw.TextOptions()
         # blend:set text_options but tenant question_template plain special
         texts = self._texts(documents)
-        for role, content in _messages(messages):
+        for role, content, members in _messages(messages):
             texts.add_message(role, content)
+            if members:
+                texts.add_members(members)
         return self._fuse_texts(raw.Fusion.fuse_messages, store, texts, options, FuseArguments(**fuse))
 
     def _fuse_texts(self, call: Any, store: Optional[Store], texts: Any, options: Any,

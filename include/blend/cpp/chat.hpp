@@ -18,6 +18,7 @@ using ChatOptions = detail::Initialised<blend_chat_options, blend_chat_options_i
 struct ChatMessage {
   std::string role;
   std::string content;
+  std::string members = {};  // a JSON object of further members, such as tool_calls; "": none
 };
 
 // By its text, or a stored chunk by its id.
@@ -70,6 +71,7 @@ inline std::vector<blend_chat_message> c_messages(const std::vector<ChatMessage>
     turns[i].role = messages[i].role.c_str();
     turns[i].content = messages[i].content.data();
     turns[i].content_bytes = messages[i].content.size();
+    turns[i].members = messages[i].members.c_str();
   }
   return turns;
 }

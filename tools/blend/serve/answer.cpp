@@ -33,6 +33,26 @@ std::string name_of_token(const std::string& text) {
 
 std::string new_id(const char* prefix) { return std::string(prefix) + '-' + random_hex(); }
 
+// A prompt that goes on with these tokens: as part of its question, which must be one segment.
+blendpp::Prompt followed_by(const blendpp::Prompt& prompt, const blendpp::Tokens& tokens) {
+  blendpp::Prompt out;
+  blendpp::Tokens question;
+  for (const blend_segment& s : prompt.segments()) {
+    if (s.id != nullptr) {
+      out.chunk(blendpp::ChunkId(*s.id));
+      continue;
+    }
+    const blendpp::Tokens own(s.tokens, s.tokens + s.n_tokens);
+    if (s.kind == BLEND_SEGMENT_QUESTION) {
+      question = own;
+    } else {
+      out.add(s.kind, own);
+    }
+  }
+  question.insert(question.end(), tokens.begin(), tokens.end());
+  return out.question(std::move(question));
+}
+
 }  // namespace
 
 std::string dump(const Json& value) {
@@ -62,11 +82,33 @@ Answer::Answer(const Engine& engine, Request request, const std::string& tenant,
   }
   tokenize(alive);
   if (request_.grammar) {
-    grammar_ = engine_.grammars->get(*request_.grammar, request_.schema, engine_.cancel);
+    grammar_ = engine_.grammars->get(*request_.grammar, request_.schema, "response_format",
+                                     engine_.cancel);
   }
+  if (request_.tools.choice != Tools::Choice::none) prepare_tools();
   for (const std::string& text : request_.stop) stop_.push_back({text.data(), text.size()});
   choices_.resize(std::max<size_t>(1, request_.prompts.size()) * request_.n);
+  if (request_.tools.choice != Tools::Choice::none) {
+    for (Choice& choice : choices_) choice.tools.emplace(form_, request_.tools.names, must_call());
+  }
   fuse(0);
+}
+
+void Answer::prepare_tools() {
+  const blendpp::Model& model = *engine_.model;
+  if (!form_.open.empty()) {
+    const blendpp::Tokens tokens = model.tokenize(form_.open, BLEND_TOKENIZE_SPECIAL);
+    if (tokens.size() == 1 && model.detokenize(tokens, BLEND_TOKENIZE_RAW).empty()) {
+      open_token_ = tokens[0];
+    }
+  }
+  if (must_call()) {
+    grammar_ = engine_.grammars->get(BLEND_GRAMMAR_JSON_SCHEMA,
+                                     call_schema(request_.tools, form_.arguments), "tools",
+                                     engine_.cancel);
+  } else if (!request_.tools.parallel && !form_.close.empty()) {
+    request_.stop.emplace_back(form_.close);  // the end of the first call
+  }
 }
 
 void Answer::tokenize(const std::function<bool()>& alive) {
@@ -96,7 +138,15 @@ void Answer::tokenize(const std::function<bool()>& alive) {
     options.template_source = engine_.template_source.c_str();
     options.variables = request_.variables.c_str();
     options.cancel = engine_.cancel;
+    options.tools = request_.tools.json.c_str();
     chat_ = blendpp::render_chat(model, request_.messages, request_.documents, options).prompt;
+    if (request_.tools.choice != Tools::Choice::none) {
+      form_ =
+          tool_form(engine_.template_source.empty() ? info.chat_template : engine_.template_source);
+      if (must_call() && !form_.begin.empty()) {
+        chat_ = followed_by(chat_, model.tokenize(form_.begin, BLEND_TOKENIZE_SPECIAL));
+      }
+    }
     return check(chat_.n_tokens());
   }
   size_t n = 0;
@@ -239,12 +289,14 @@ bool Answer::generate(size_t prompt, const Send& send, const std::function<bool(
         !event(chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr))) {
       return false;
     }
-    const auto told = [&, i](int32_t id, std::string_view piece) {
+    const auto told = [&, i](int32_t id, std::string_view given) {
       if (!listening) return false;  // another answer found that the client left
+      const std::string piece = read_piece(choice, id, given);
       Json tokens = Json::array();
       if (request_.logprobs && id >= 0) tokens.push_back(choice.token);
       if (request_.stream) {
         const bool silent = piece.empty() && tokens.empty();
+        if (!tell_calls(choice, i, event)) return listening = false;
         listening =
             silent
                 ? alive()
@@ -268,11 +320,60 @@ bool Answer::generate(size_t prompt, const Send& send, const std::function<bool(
     if (outcome.error) throw blendpp::Error(*outcome.error);
   }
   if (!listening) return false;
+  for (size_t i = begin; i < end; ++i) {
+    Choice& choice = choices_[i];
+    if (!choice.tools) continue;
+    const std::string rest = choice.tools->end(!choice.done.by_stop_token);
+    if (!request_.stream) {
+      choice.text += rest;
+    } else if (!tell_calls(choice, i, event) ||
+               (!rest.empty() && !event(chunk(i, {{"content", rest}}, nullptr, nullptr)))) {
+      return false;
+    }
+  }
   if (!request_.stream) return true;
   for (size_t i = begin; i < end; ++i) {
     if (!event(chunk(i, Json::object(), finish(choices_[i]), nullptr))) return false;
   }
   return true;
+}
+
+std::string Answer::read_piece(Choice& choice, int32_t id, std::string_view piece) const {
+  if (!choice.tools) return std::string(piece);
+  // A control token has no text of its own.
+  if (id >= 0 && id == open_token_) return choice.tools->take(form_.open) + std::string(piece);
+  return choice.tools->take(piece);
+}
+
+size_t Answer::n_calls(const Choice& choice) const {
+  const size_t n = choice.tools ? choice.tools->calls().size() : 0;
+  return request_.tools.parallel ? n : std::min<size_t>(n, 1);
+}
+
+bool Answer::tell_calls(Choice& choice, size_t index, const Tell& tell) const {
+  if (choice.n_calls == n_calls(choice)) return true;
+  const Json calls = calls_json(choice, choice.n_calls, true);
+  choice.n_calls = n_calls(choice);
+  return tell(chunk(index, {{"tool_calls", calls}}, nullptr, nullptr));
+}
+
+Json Answer::calls_json(const Choice& choice, size_t first, bool streams) const {
+  Json out = Json::array();
+  for (size_t i = first; i < n_calls(choice); ++i) {
+    const ToolCall& call = choice.tools->calls()[i];
+    const std::string digits = random_hex();
+    Json one = {{"id", form_.short_ids ? digits.substr(0, 9) : "call_" + digits},
+                {"type", "function"},
+                {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+    if (streams) one["index"] = i;
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+std::string Answer::finish(const Choice& choice) const {
+  if (!choice.done.by_stop_token) return "length";
+  return n_calls(choice) > 0 ? "tool_calls" : "stop";
 }
 
 Json Answer::head(const char* object) const {
@@ -350,6 +451,10 @@ Json Answer::whole() const {
                    {"logprobs", request_.logprobs ? logprobs_json(one.logprobs, n_told) : Json()}};
     if (request_.chat) {
       choice["message"] = {{"role", "assistant"}, {"content", one.text}};
+      if (n_calls(one) > 0) {
+        choice["message"]["tool_calls"] = calls_json(one, 0, false);
+        if (one.text.empty()) choice["message"]["content"] = nullptr;
+      }
     } else {
       choice["text"] = one.text;
     }

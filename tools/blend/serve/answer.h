@@ -11,6 +11,7 @@
 #include "blend/blend.hpp"
 #include "grammar_cache.h"
 #include "request.h"
+#include "tool_calls.h"
 
 namespace blend_cli::serve {
 
@@ -64,6 +65,8 @@ class Answer {
   struct Choice {
     std::unique_ptr<blendpp::Fusion> fusion;
     std::string text;
+    std::optional<ToolCallReader> tools;  // none: the request has no functions
+    size_t n_calls = 0;                   // told to the reader of a stream
     Json logprobs = Json::array();
     Json token;         // the log probabilities of the one that is reported next
     size_t n_told = 0;  // characters of the tokens whose logprobs were told, of a completion
@@ -81,14 +84,24 @@ class Answer {
   Json chunk(size_t index, const Json& delta, const Json& finish, const Json& logprobs) const;
   Json logprobs_json(const Json& tokens, size_t& n_told) const;
   Json head(const char* object) const;
-  static std::string finish(const Choice& choice) {
-    return choice.done.by_stop_token ? "stop" : "length";
-  }
+  void prepare_tools();
+  using Tell = std::function<bool(const Json&)>;
+  // Sends the calls that are new. False: the client has gone.
+  bool tell_calls(Choice& choice, size_t index, const Tell& tell) const;
+  // What of a piece of an answer is text. id: its token; -1: none.
+  std::string read_piece(Choice& choice, int32_t id, std::string_view piece) const;
+  // Of an answer, from the call `first` on. `streams`: as a stream has them.
+  Json calls_json(const Choice& choice, size_t first, bool streams) const;
+  size_t n_calls(const Choice& choice) const;
+  std::string finish(const Choice& choice) const;
+  bool must_call() const { return request_.tools.choice == Tools::Choice::required; }
 
   const Engine& engine_;
   Request request_;
   std::vector<blend_text> stop_;                     // of request_
   std::shared_ptr<const blendpp::Grammar> grammar_;  // null: any text
+  ToolForm form_;                                    // of calls, if there are functions
+  int32_t open_token_ = -1;  // the control token that it begins with; -1: none
   const std::string& tenant_;
   blendpp::Prompt chat_;
   std::vector<blendpp::Tokens> documents_;  // of completions; empty: one given by its id

@@ -23,6 +23,7 @@ std::shared_ptr<GrammarCache::Entry> GrammarCache::entry(uint32_t language,
 
 std::shared_ptr<const blendpp::Grammar> GrammarCache::get(uint32_t language,
                                                           const std::string& text,
+                                                          const char* member,
                                                           const blend_cancel* cancel) {
   const std::shared_ptr<Entry> entry = this->entry(language, text);
   const std::lock_guard<std::mutex> lock(entry->mutex);  // others that ask for the same wait
@@ -37,7 +38,7 @@ std::shared_ptr<const blendpp::Grammar> GrammarCache::get(uint32_t language,
     // Only a build without grammars refuses any JSON object.
     const bool of_schema = language != BLEND_GRAMMAR_JSON && error.code() == BLEND_E_UNSUPPORTED;
     if (!of_schema && error.code() != BLEND_E_INVALID_ARGUMENT) throw;
-    throw HttpError(400, error.what(), {}, "response_format");
+    throw HttpError(400, error.what(), {}, member);
   }
   return entry->grammar;
 }

@@ -17,10 +17,10 @@ class GrammarCache {
   explicit GrammarCache(const blendpp::Model& model) : model_(model) {}
 
   // language: BLEND_GRAMMAR_*. Requests that ask for the same at the same time wait for one
-  // compile. Throws HttpError (400: the schema cannot be used) and blendpp::Error. `cancel` may be
-  // null.
+  // compile. Throws HttpError (400: the schema cannot be used; `member` of the request is wrong)
+  // and blendpp::Error. `cancel` may be null.
   std::shared_ptr<const blendpp::Grammar> get(uint32_t language, const std::string& text,
-                                              const blend_cancel* cancel);
+                                              const char* member, const blend_cancel* cancel);
 
  private:
   // Each may hold 512 MiB, if the client that sends its schema wants that.

@@ -61,4 +61,20 @@ std::string_view raw_member(std::string_view json, std::string_view name) {
   return value;
 }
 
+std::vector<std::string_view> raw_items(std::string_view json) {
+  std::vector<std::string_view> items;
+  size_t at = 0;
+  skip_space(json, at);
+  if (at == json.size() || json[at] != '[') return items;
+  while (at < json.size() && json[at] != ']') {
+    ++at;  // [ or ,
+    skip_space(json, at);
+    const size_t begin = at;
+    skip_value(json, at);
+    if (at > begin) items.push_back(json.substr(begin, at - begin));
+    if (at < json.size() && json[at] == '}') break;  // no JSON
+  }
+  return items;
+}
+
 }  // namespace blend_cli::serve

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 namespace blend_cli::serve {
 
@@ -10,5 +11,7 @@ namespace blend_cli::serve {
 // or `json` is no object. In one pass, without recursion. What is no JSON gives some text: it must
 // be parsed besides.
 std::string_view raw_member(std::string_view json, std::string_view name);
+// The texts of a list's values; none: `json` is no list, or an empty one.
+std::vector<std::string_view> raw_items(std::string_view json);
 
 }  // namespace blend_cli::serve

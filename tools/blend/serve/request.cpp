@@ -102,14 +102,15 @@ void read_messages(Json& body, Request& out) {
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     wrong("messages", "must be a list of at least one message");
   }
+  std::vector<std::pair<std::string, std::string>> calls;
   for (size_t i = 0; i < messages->size(); ++i) {
     Json& m = (*messages)[i];
     const std::string name = "messages[" + std::to_string(i) + "]";
     if (!m.is_object() || !m.contains("role") || !m["role"].is_string()) {
       wrong(name, "must be an object with a role");
     }
-    if (given(m, "tool_calls") != nullptr) wrong(name, "has tool calls, which are not supported");
-    out.messages.push_back({take_text(m["role"]), content_of(m, name)});
+    std::string members = tool_members(m, name, calls);
+    out.messages.push_back({take_text(m["role"]), content_of(m, name), std::move(members)});
   }
 }
 
@@ -266,6 +267,7 @@ void refuse_unknown(const Json& body, bool chat) {
   for (const char* const name : {"tools", "functions", "tool_choice", "function_call", "audio",
                                  "suffix", "modalities", "prediction"}) {
     const Json* const v = given(body, name);
+    if (chat && std::string_view(name).starts_with("tool")) continue;
     if (v != nullptr && *v != "none" && *v != Json::array() && *v != Json::array({"text"})) {
       wrong(name, "is not supported");
     }
@@ -411,13 +413,16 @@ EmbeddingRequest read_embedding_request(Json json) {
   return out;
 }
 
-std::string schema_of(std::string_view body) {
-  if (body.find("json_schema") == body.npos) return {};
+BodyTexts body_texts(std::string_view body) {
+  BodyTexts texts;
+  texts.tools = tool_texts(body);
+  if (body.find("json_schema") == body.npos) return texts;
   const std::string_view format = raw_member(body, "response_format");
-  return std::string(raw_member(raw_member(format, "json_schema"), "schema"));
+  texts.schema = raw_member(raw_member(format, "json_schema"), "schema");
+  return texts;
 }
 
-Request read_request(Json json, std::string schema, bool chat, uint32_t most_tokens) {
+Request read_request(Json json, BodyTexts texts, bool chat, uint32_t most_tokens) {
   Request out;
   out.chat = chat;
   if (const Json* const model = given(json, "model")) {
@@ -442,7 +447,18 @@ Request read_request(Json json, std::string schema, bool chat, uint32_t most_tok
   read_logprobs(json, out);
   read_fusing(json, out);
   read_sampling(json, out, most_tokens);
-  read_format(json, std::move(schema), out);
+  read_format(json, std::move(texts.schema), out);
+  if (chat) out.tools = read_tools(json, std::move(texts.tools));
+  if (out.tools.choice == Tools::Choice::none) return out;
+  if (out.grammar) {
+    wrong("response_format",
+          "does not go with 'tools', unless 'tool_choice' is \"none\": an answer that must be JSON "
+          "cannot be a call");
+  }
+  const bool is_call = out.tools.choice == Tools::Choice::required;
+  if (is_call && boolean(json, "ignore_eos")) {
+    wrong("ignore_eos", "does not go with a 'tool_choice' that demands a call");
+  }
   return out;
 }
 

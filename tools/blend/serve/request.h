@@ -9,6 +9,7 @@
 #include "../policy_spec.h"
 #include "blend/blend.hpp"
 #include "json_body.h"
+#include "tools.h"
 
 namespace blend_cli::serve {
 
@@ -58,8 +59,9 @@ struct Request {
   std::optional<double> ratio;       // else the server's; may be BLEND_RATIO_FIDELITY
   std::vector<std::string> stop;
   std::vector<blend_token_bias> bias;
-  std::optional<uint32_t> grammar;    // BLEND_GRAMMAR_*, of `response_format`; none: any text
-  std::string schema;                 // its text
+  std::optional<uint32_t> grammar;  // BLEND_GRAMMAR_*, of `response_format`; none: any text
+  std::string schema;               // its text
+  Tools tools;
   blendpp::GenerateOptions generate;  // without stop texts and bias: they point at the above
 };
 
@@ -76,11 +78,15 @@ struct EmbeddingRequest {
 // Takes its texts out of `body`. Throws HttpError (400).
 EmbeddingRequest read_embedding_request(Json body);
 
-// The schema of `response_format` as a body has it, its members in their order; "": it has none.
-std::string schema_of(std::string_view body);
+// Parts of a body as it has them, their members in their order.
+struct BodyTexts {
+  std::string schema;  // of `response_format`; "": it has none
+  ToolTexts tools;
+};
+BodyTexts body_texts(std::string_view body);
 
-// Takes its texts out of `body`. Throws HttpError (400). `schema`: schema_of() its text.
-// `most_tokens`: of an answer.
-Request read_request(Json body, std::string schema, bool chat, uint32_t most_tokens);
+// Takes its texts out of `body`. Throws HttpError (400). `texts`: of the same body. `most_tokens`:
+// of an answer.
+Request read_request(Json body, BodyTexts texts, bool chat, uint32_t most_tokens);
 
 }  // namespace blend_cli::serve

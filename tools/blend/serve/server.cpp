@@ -298,7 +298,7 @@ Workers::Last Server::complete(const std::shared_ptr<HttpExchange>& exchange,
                                                  : std::min(client.max_tokens, options_.max_tokens);
     MemoryBudget::Share share(budget_);
     std::string text = exchange->take_body();
-    std::string schema = schema_of(text);  // empty where a body has none
+    BodyTexts texts = body_texts(text);
     Json body = read_json(std::move(text), share);
     const auto respond = [exchange](HttpResponse response) -> Workers::Last {
       response.fields.emplace_back("Cache-Control", "no-store");
@@ -312,7 +312,7 @@ Workers::Last Server::complete(const std::shared_ptr<HttpExchange>& exchange,
       visit.cost = {.prompt_tokens = made.n_tokens};
       return respond(reply(head, route, std::move(made.body)));
     }
-    Request asked = read_request(std::move(body), std::move(schema), route == kChat, most);
+    Request asked = read_request(std::move(body), std::move(texts), route == kChat, most);
     charge_logprobs(asked, share);
     const bool streams = asked.stream;
     Answer answer(engine_, std::move(asked), client.tenant, alive);

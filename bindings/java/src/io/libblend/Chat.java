@@ -18,7 +18,23 @@ public final class Chat {
    * @return this
    */
   public Chat message(String role, String content) {
+    return message(role, content, "");
+  }
+
+  /**
+   * A turn with calls of functions, or a result of one.
+   *
+   * @param role as the template knows it: assistant, tool
+   * @param content what was said
+   * @param members a JSON object: what the message has besides, such as {"tool_calls": [...]} or
+   *     {"tool_call_id": "a1"}, as OpenAI's API has them; empty: nothing
+   * @return this
+   */
+  public Chat message(String role, String content, String members) {
     raw.addMessage(role, content);
+    if (!members.isEmpty()) {
+      raw.addMembers(members);
+    }
     return this;
   }
 

@@ -221,8 +221,15 @@ public final class Model implements AutoCloseable {
    *
    * @param role as the chat template knows it: system, user, assistant
    * @param content what was said
+   * @param members a JSON object: what it has besides, such as tool_calls or tool_call_id, as OpenAI's API has
+   *     them; empty: nothing
    */
-  public record Message(String role, String content) {}
+  public record Message(String role, String content, String members) {
+    /** A turn of words. */
+    public Message(String role, String content) {
+      this(role, content, "");
+    }
+  }
 
   /**
    * The same of a conversation, as the chat template puts it. Where that has no place for documents they stand
@@ -240,7 +247,12 @@ public final class Model implements AutoCloseable {
       Store store, List<Message> messages, List<Document> documents, TextOptions texts, FuseOptions options) {
     RawTexts given = Document.raw(documents);
     try {
-      messages.forEach(message -> given.addMessage(message.role(), message.content()));
+      for (Message message : messages) {
+        given.addMessage(message.role(), message.content());
+        if (!message.members().isEmpty()) {
+          given.addMembers(message.members());
+        }
+      }
       return options.call(
           new RawFuseOptions(options.raw),
           call -> new Fusion(RawFusion.fuseMessages(raw, Store.raw(store), given, texts.raw, call)));

@@ -1,0 +1,115 @@
+// Calls in what a model writes, in the forms of three families, however the text is cut into
+// pieces.
+#include "serve/tool_calls.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+namespace blend_cli::serve {
+namespace {
+
+const std::vector<std::string> kNames = {"weather", "time"};
+constexpr const char* kHermes = "{% if tools %}<tool_call>{% endif %}";
+constexpr const char* kLlama = "{% if tools %}'\"parameters\": '{% endif %}";
+constexpr const char* kMistral = "{% if tools %}[TOOL_CALLS]{% endif %}";
+
+// What became of a text: "text|name(arguments)|...".
+std::string read(const ToolForm& form, const std::string& text, size_t cut, size_t step,
+                 bool is_cut = false, bool is_call = false) {
+  ToolCallReader reader(form, kNames, is_call);
+  std::string shown = reader.take(text.substr(0, cut));
+  for (size_t at = cut; at < text.size(); at += step) shown += reader.take(text.substr(at, step));
+  shown += reader.end(is_cut);
+  for (const ToolCall& call : reader.calls()) shown += '|' + call.name + '(' + call.arguments + ')';
+  return shown;
+}
+
+// The same in whatever pieces it comes.
+void expect_read(const char* chat_template, const std::string& text, const std::string& wanted,
+                 bool is_cut = false, bool is_call = false) {
+  const ToolForm form = tool_form(chat_template);
+  for (size_t cut = 0; cut <= text.size(); ++cut) {
+    for (const size_t step : {size_t{1}, size_t{3}, SIZE_MAX / 2}) {
+      ASSERT_EQ(read(form, text, cut, step, is_cut, is_call), wanted) << cut << ' ' << step;
+    }
+  }
+}
+
+TEST(ToolCalls, InTheFormOfHermes) {
+  expect_read(kHermes, "Hello < there.\n", "Hello < there.\n");
+  expect_read(kHermes, R"(<tool_call>
+{"name": "weather", "arguments": {"town": "Wien", "a": [1, {}]}}
+</tool_call>)",
+              R"(|weather({"town": "Wien", "a": [1, {}]}))");
+  expect_read(kHermes, R"(I look. <tool_call>{"name": "time"}</tool_call>
+<tool_call>{"arguments": {"z": 1, "a": 2}, "name": "weather"}</tool_call>
+)",
+              R"(I look.|time({})|weather({"z": 1, "a": 2}))");
+  // Arguments as a text of JSON.
+  expect_read(kHermes, R"(<tool_call>{"name": "time", "arguments": "{\"a\": 1}"}</tool_call>)",
+              R"(|time({"a": 1}))");
+  // The end mark may be missing: some models end with the call.
+  expect_read(kHermes, R"(<tool_call>{"name": "time", "arguments": {}})", "|time({})");
+}
+
+TEST(ToolCalls, WhatIsNoCallStaysText) {
+  for (const char* const text :
+       {R"(<tool_call>{"name": "delete_all", "arguments": {}}</tool_call>)",
+        R"(<tool_call>{"name": "time", "arguments": 3}</tool_call> x)",
+        R"(<tool_call>{"name": "time", "arguments": {}</tool_call>)",
+        R"(a <tool_call>no JSON</tool_call> b)", "<tool_call>", "a <tool_ b",
+        R"(<tool_call>["name"]</tool_call>)", R"({"name": "time", "arguments": {}})"}) {
+    expect_read(kHermes, text, text);
+  }
+  expect_read(kLlama, R"({"name": "delete_all", "parameters": {}})",
+              R"({"name": "delete_all", "parameters": {}})");
+  expect_read(kLlama, "{not JSON}", "{not JSON}");
+  expect_read(kLlama, R"(See {"name": "time", "parameters": {}})",
+              R"(See {"name": "time", "parameters": {}})");
+  expect_read(kMistral, "[TOOL_CALLS] [{", "[TOOL_CALLS] [{");
+  expect_read(kMistral, R"([TOOL_CALLS] [{"name": "time"}, {"name": "x"}])",
+              R"([TOOL_CALLS] [{"name": "time"}, {"name": "x"}])");
+}
+
+TEST(ToolCalls, InTheFormOfLlama) {
+  expect_read(kLlama, R"({"name": "weather", "parameters": {"town": "Wien"}})",
+              R"(|weather({"town": "Wien"}))");
+  expect_read(kLlama, "\n {\"name\": \"time\", \"parameters\": {}} ", "|time({})");
+  expect_read(kLlama, "No call.", "No call.");
+}
+
+TEST(ToolCalls, InTheFormOfMistral) {
+  expect_read(kMistral,
+              R"([TOOL_CALLS] [{"name": "weather", "arguments": {"a": "]"}}, {"name": "time"}])",
+              R"(|weather({"a": "]"})|time({}))");
+  expect_read(kMistral, R"(Wait.[TOOL_CALLS]{"name": "time", "arguments": {}})", "Wait.|time({})");
+  EXPECT_TRUE(tool_form(kMistral).short_ids);
+}
+
+// What max_tokens cut, as OpenAI gives it: the name, and as much of the arguments as there is.
+TEST(ToolCalls, ACutCallHasItsArgumentsSoFar) {
+  expect_read(kHermes, R"(<tool_call>{"name": "time", "arguments": {"a": "b)", R"(|time({"a": "b))",
+              true);
+  expect_read(kHermes, R"(<tool_call>{"name": "ti)", R"(<tool_call>{"name": "ti)", true);
+  expect_read(kHermes, R"(<tool_call>{"name": "time", "arguments": {"a": "b)",
+              R"(<tool_call>{"name": "time", "arguments": {"a": "b)");
+}
+
+// By a grammar: marks in its texts mean nothing.
+TEST(ToolCalls, ATextThatIsACall) {
+  const std::string arguments = R"({"a": "</tool_call><tool_call>"})";
+  for (const char* const form : {kHermes, kLlama, kMistral}) {
+    expect_read(form, R"({"name": "time", "arguments": )" + arguments + "}",
+                "|time(" + arguments + ")", false, true);
+  }
+}
+
+TEST(ToolCalls, TheTemplateSaysTheForm) {
+  EXPECT_EQ(tool_form("{{ messages }}").open, "<tool_call>");  // it is told in the form of Hermes
+  EXPECT_EQ(tool_form(kLlama).arguments, "parameters");
+  EXPECT_EQ(tool_form("{{ tools }}").arguments, "arguments");
+}
+
+}  // namespace
+}  // namespace blend_cli::serve

@@ -1,0 +1,137 @@
+#include "tool_calls.h"
+
+#include <algorithm>
+
+#include "json_body.h"
+#include "raw_member.h"
+
+namespace blend_cli::serve {
+namespace {
+
+constexpr std::string_view kSpace = " \t\r\n";
+
+bool has(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
+
+std::string_view trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == text.npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
+
+// Where the end of a text begins that may go on to `mark`, with the white space before it.
+size_t begin_of_mark(std::string_view text, std::string_view mark) {
+  size_t n = std::min(text.size(), mark.size() - 1);
+  while (n > 0 && text.substr(text.size() - n) != mark.substr(0, n)) --n;
+  const size_t last = text.substr(0, text.size() - n).find_last_not_of(kSpace);
+  return last == text.npos ? 0 : last + 1;
+}
+
+// The text of a JSON string; "": it is none.
+std::string decoded(std::string_view json) {
+  if (json.empty() || json.front() != '"') return {};
+  const Json value = Json::parse(json, nullptr, false);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+}  // namespace
+
+ToolForm tool_form(std::string_view chat_template) {
+  static constexpr ToolForm kHermes = {"<tool_call>", "</tool_call>", "<tool_call>\n", "arguments",
+                                       false};
+  if (has(chat_template, "<tool_call>") || !has(chat_template, "tools")) return kHermes;
+  if (has(chat_template, "[TOOL_CALLS]")) {
+    return {"[TOOL_CALLS]", "", "[TOOL_CALLS] ", "arguments", true};
+  }
+  const bool is_llama =
+      has(chat_template, "<|python_tag|>") || has(chat_template, "\"parameters\"");
+  return {"", "", "", is_llama ? "parameters" : "arguments", false};
+}
+
+bool ToolCallReader::read_call(std::string_view text, bool is_cut) {
+  text = trim(text);
+  const bool is_whole = Json::accept(text);
+  if (text.empty() || text.front() != '{' || !(is_whole || is_cut)) return false;
+  const std::string name = decoded(raw_member(text, "name"));
+  if (std::find(names_.begin(), names_.end(), name) == names_.end()) return false;
+  std::string_view arguments = raw_member(text, "arguments");
+  if (arguments.empty()) arguments = raw_member(text, "parameters");
+  arguments = trim(arguments);
+  std::string made(arguments);
+  if (is_whole) {
+    // Some models write the arguments as a text of JSON, as the API has it.
+    if (!arguments.empty() && arguments.front() == '"') made = decoded(arguments);
+    if (made.empty() || made == "null") made = "{}";
+    if (made.front() != '{' || !Json::accept(made)) return false;
+  }
+  calls_.push_back({name, std::move(made)});
+  return true;
+}
+
+bool ToolCallReader::read_calls(std::string_view text, bool is_cut) {
+  text = trim(text);
+  if (text.empty() || text.front() != '[') return read_call(text, is_cut);
+  if (!is_cut && !Json::accept(text)) return false;
+  const size_t n_before = calls_.size();
+  const std::vector<std::string_view> items = raw_items(text);
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (read_call(items[i], is_cut && i + 1 == items.size())) continue;
+    calls_.resize(n_before);
+    return false;
+  }
+  return !items.empty();
+}
+
+std::string ToolCallReader::take(std::string_view piece) {
+  held_ += piece;
+  if (form_.open.empty() && !in_call_ && !has_begun_) {
+    const size_t first = held_.find_first_not_of(kSpace);
+    if (first == held_.npos) return {};
+    in_call_ = held_[first] == '{';
+  }
+  std::string shown;
+  while (!held_.empty()) {
+    if (!in_call_) {
+      const size_t at = form_.open.empty() ? held_.npos : held_.find(form_.open);
+      size_t end = held_.size();
+      if (at != held_.npos) {
+        end = begin_of_mark(std::string_view(held_).substr(0, at), form_.open);
+      } else if (!form_.open.empty()) {
+        end = begin_of_mark(held_, form_.open);
+      }
+      shown += held_.substr(0, end);
+      held_.erase(0, end);
+      if (at == std::string::npos) break;
+      in_call_ = true;
+      continue;
+    }
+    if (form_.close.empty()) break;
+    const size_t close = held_.find(form_.close);
+    if (close == held_.npos) break;
+    const size_t end = close + form_.close.size();
+    const size_t open = held_.find(form_.open);
+    const size_t begin = open < close ? open + form_.open.size() : 0;
+    if (!read_call(std::string_view(held_).substr(begin, close - begin), false)) {
+      shown += held_.substr(0, end);
+    }
+    held_.erase(0, end);
+    in_call_ = false;
+  }
+  has_begun_ = has_begun_ || !shown.empty();
+  return shown;
+}
+
+std::string ToolCallReader::end(bool is_cut) {
+  std::string rest = std::move(held_);
+  held_.clear();
+  if (in_call_) {
+    std::string_view call = rest;
+    const size_t open = form_.open.empty() ? call.npos : call.find(form_.open);
+    if (open != call.npos) call.remove_prefix(open + form_.open.size());
+    if (read_calls(call, is_cut)) return {};
+  } else if (!calls_.empty() && trim(rest).empty()) {
+    return {};  // white space behind the last call
+  }
+  return rest;
+}
+
+}  // namespace blend_cli::serve

@@ -1,0 +1,247 @@
+#include "tools.h"
+
+#include <algorithm>
+
+#include "raw_member.h"
+#include "request.h"
+
+namespace blend_cli::serve {
+namespace {
+
+using Ordered = nlohmann::ordered_json;
+
+constexpr size_t kMostTools = 128;
+constexpr size_t kMostCalls = 128;
+constexpr size_t kMostToolBytes = size_t{256} << 10;
+constexpr size_t kMostName = 64;
+
+[[noreturn]] void refuse(const std::string& name, const std::string& what) {
+  throw HttpError(400, "'" + name + "' " + what, {}, name);
+}
+
+const Json* member(const Json& object, const char* name) {
+  const auto it = object.find(name);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+bool is_name(const Json* value) {
+  if (value == nullptr || !value->is_string()) return false;
+  const auto& text = value->get_ref<const std::string&>();
+  return !text.empty() && text.size() <= kMostName &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '_' || c == '-';
+         });
+}
+
+// The object of a function, in a list's element that has the type.
+const Json& function_of(const Json& item, const std::string& where) {
+  if (!item.is_object()) refuse(where, "must be an object");
+  const Json* const type = member(item, "type");
+  if (type != nullptr && *type != "function") {
+    refuse(where + ".type", "must be \"function\": there are no other tools");
+  }
+  const Json* const function = member(item, "function");
+  if (function == nullptr || !function->is_object()) {
+    refuse(where + ".function", "must be an object with the name of a function");
+  }
+  if (!is_name(member(*function, "name"))) {
+    refuse(where + ".function.name",
+           "must be of 1 to " + std::to_string(kMostName) + " letters, digits, '_' and '-'");
+  }
+  return *function;
+}
+
+void check_function(const Json& function, const std::string& where) {
+  const Json* const description = member(function, "description");
+  if (description != nullptr && !description->is_string()) {
+    refuse(where + ".description", "must be a string");
+  }
+  const Json* const parameters = member(function, "parameters");
+  if (parameters == nullptr) return;
+  if (!parameters->is_object()) refuse(where + ".parameters", "must be an object, a JSON schema");
+  const Json* const type = member(*parameters, "type");
+  if (type != nullptr && *type != "object") {
+    refuse(where + ".parameters", "must be a schema of the type \"object\"");
+  }
+}
+
+void read_list(const Json& list, std::string text, Tools& out) {
+  if (!list.is_array() || list.size() > kMostTools) {
+    refuse("tools", "must be a list of at most " + std::to_string(kMostTools) + " functions");
+  }
+  // Written with escapes in its name, it is not found as text.
+  out.json = text.empty() ? list.dump() : std::move(text);
+  if (out.json.size() > kMostToolBytes) {
+    refuse("tools", "has more than " + std::to_string(kMostToolBytes >> 10) + " KiB");
+  }
+  const std::vector<std::string_view> items = raw_items(out.json);
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string where = "tools[" + std::to_string(i) + "]";
+    const Json& function = function_of(list[i], where);
+    check_function(function, where + ".function");
+    auto name = function["name"].get<std::string>();
+    if (std::find(out.names.begin(), out.names.end(), name) != out.names.end()) {
+      refuse(where + ".function.name", "is '" + name + "' twice");
+    }
+    out.names.push_back(std::move(name));
+    std::string parameters(raw_member(raw_member(items[i], "function"), "parameters"));
+    if (const Json* const tree = member(function, "parameters"); tree == nullptr) {
+      parameters.clear();  // null
+    } else if (parameters.empty()) {
+      parameters = tree->dump();
+    }
+    out.parameters.push_back(std::move(parameters));
+  }
+}
+
+void keep_only(Tools& tools, const std::string& name) {
+  const auto at = std::find(tools.names.begin(), tools.names.end(), name);
+  if (at == tools.names.end()) {
+    refuse("tool_choice",
+           "names the function '" + name.substr(0, kMostName) + "', which 'tools' does not have");
+  }
+  const auto i = static_cast<size_t>(at - tools.names.begin());
+  tools.names = {name};
+  tools.parameters = {tools.parameters[i]};
+}
+
+void read_choice(const Json* choice, Tools& out) {
+  out.choice = out.names.empty() ? Tools::Choice::none : Tools::Choice::automatic;
+  if (choice == nullptr || *choice == "auto") return;
+  if (*choice == "none") {
+    out.choice = Tools::Choice::none;
+    return;
+  }
+  const bool is_named = choice->is_object() && choice->value("type", Json()) == "function" &&
+                        choice->contains("function") && (*choice)["function"].is_object() &&
+                        (*choice)["function"].value("name", Json()).is_string();
+  if (*choice != "required" && !is_named) {
+    refuse("tool_choice",
+           "must be \"none\", \"auto\", \"required\", or {\"type\": \"function\", "
+           "\"function\": {\"name\": ...}}");
+  }
+  if (out.names.empty()) refuse("tool_choice", "needs 'tools'");
+  out.choice = Tools::Choice::required;
+  if (is_named) keep_only(out, (*choice)["function"]["name"].get<std::string>());
+}
+
+// Takes a schema's references to its own parts to where it stands now. What is data, not a schema,
+// is left alone.
+void move_references(Ordered& schema, const std::string& root) {
+  if (schema.is_array()) {
+    for (Ordered& item : schema) move_references(item, root);
+  }
+  if (!schema.is_object()) return;
+  for (auto& [name, value] : schema.items()) {
+    if (name == "$ref" && value.is_string()) {
+      auto& to = value.get_ref<std::string&>();
+      for (const std::string_view place : {"#/$defs/", "#/definitions/"}) {
+        if (to.starts_with(place)) {
+          to = "#/$defs/" + root + '.' + to.substr(place.size());
+          break;
+        }
+      }
+      if (to == "#") to = "#/$defs/" + root;
+    } else if (name != "const" && name != "enum" && name != "default" && name != "examples") {
+      move_references(value, root);
+    }
+  }
+}
+
+}  // namespace
+
+ToolTexts tool_texts(std::string_view body) {
+  if (body.find("\"tools\"") == body.npos) return {};
+  return {std::string(raw_member(body, "tools"))};
+}
+
+Tools read_tools(const Json& body, ToolTexts texts) {
+  Tools out;
+  if (const Json* const list = member(body, "tools")) {
+    read_list(*list, std::move(texts.tools), out);
+  }
+  read_choice(member(body, "tool_choice"), out);
+  if (out.choice == Tools::Choice::none) out.json.clear();
+  if (const Json* const parallel = member(body, "parallel_tool_calls")) {
+    if (!parallel->is_boolean()) refuse("parallel_tool_calls", "must be true or false");
+    out.parallel = parallel->get<bool>();
+  }
+  return out;
+}
+
+std::string tool_members(const Json& message, const std::string& where,
+                         std::vector<std::pair<std::string, std::string>>& calls) {
+  Ordered out = Ordered::object();
+  const auto string = [&](const Json& object, const char* name, const std::string& in) {
+    const Json* const value = member(object, name);
+    if (value != nullptr && !value->is_string()) refuse(in + "." + name, "must be a string");
+    return value == nullptr ? std::string() : value->get<std::string>();
+  };
+  const Json* const list = member(message, "tool_calls");
+  if (list != nullptr && (!list->is_array() || list->size() > kMostCalls)) {
+    refuse(where + ".tool_calls",
+           "must be a list of at most " + std::to_string(kMostCalls) + " calls");
+  }
+  if (list != nullptr && !list->empty() && message["role"] != "assistant") {
+    refuse(where + ".tool_calls", "belongs to a message of the role \"assistant\"");
+  }
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    const std::string in = where + ".tool_calls[" + std::to_string(i) + "]";
+    const Json& function = function_of((*list)[i], in);
+    const std::string id = string((*list)[i], "id", in);
+    const auto name = function["name"].get<std::string>();
+    out["tool_calls"].push_back(
+        {{"id", id},
+         {"type", "function"},
+         {"function",
+          {{"name", name}, {"arguments", string(function, "arguments", in + ".function")}}}});
+    calls.emplace_back(id, name);
+  }
+  if (message["role"] == "tool") {
+    const std::string id = string(message, "tool_call_id", where);
+    std::string name = string(message, "name", where);
+    // Templates that write the function's name expect it here, and OpenAI's clients leave it out.
+    const auto made = std::find_if(calls.rbegin(), calls.rend(),
+                                   [&](const auto& call) { return call.first == id; });
+    if (name.empty() && !id.empty() && made != calls.rend()) name = made->second;
+    if (!id.empty()) out["tool_call_id"] = id;
+    if (!name.empty()) out["name"] = name;
+  }
+  return out.empty() ? std::string() : out.dump();
+}
+
+std::string call_schema(const Tools& tools, std::string_view arguments) {
+  Ordered definitions = Ordered::object();
+  Ordered calls = Ordered::array();
+  for (size_t i = 0; i < tools.names.size(); ++i) {
+    const std::string root = "f" + std::to_string(i);
+    Ordered schema = tools.parameters[i].empty()
+                         ? Ordered{{"type", "object"}, {"additionalProperties", false}}
+                         : Ordered::parse(tools.parameters[i]);
+    move_references(schema, root);
+    for (const char* const place : {"$defs", "definitions"}) {
+      if (!schema.contains(place) || !schema[place].is_object()) continue;
+      for (auto& [name, part] : schema[place].items()) definitions[root + '.' + name] = part;
+      schema.erase(place);
+    }
+    // Without a type, any JSON would satisfy it.
+    if (!schema.contains("type") && !schema.contains("$ref")) schema["type"] = "object";
+    definitions[root] = std::move(schema);
+    const std::string member(arguments);
+    calls.push_back(
+        {{"type", "object"},
+         {"properties",
+          {{"name", {{"const", tools.names[i]}}}, {member, {{"$ref", "#/$defs/" + root}}}}},
+         {"required", {"name", member}},
+         {"additionalProperties", false}});
+  }
+  if (calls.size() == 1) {
+    Ordered one = std::move(calls[0]);
+    one["$defs"] = std::move(definitions);
+    return one.dump();
+  }
+  return Ordered{{"anyOf", std::move(calls)}, {"$defs", std::move(definitions)}}.dump();
+}
+
+}  // namespace blend_cli::serve

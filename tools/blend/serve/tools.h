@@ -1,0 +1,40 @@
+// `tools`, `tool_choice` and the calls of earlier turns, as OpenAI's API has them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "json_body.h"
+
+namespace blend_cli::serve {
+
+// The functions that an answer may call.
+struct Tools {
+  enum class Choice : uint8_t { none, automatic, required };
+  Choice choice = Choice::none;
+  std::string json;                // the list, for the chat template; "": the model is told of none
+  std::vector<std::string> names;  // of the functions
+  std::vector<std::string> parameters;  // their schemas; "": there is none
+  bool parallel = true;                 // several calls in one answer
+};
+
+// What of them a body has, in the order in which it is written: a tree loses it. "": nothing.
+struct ToolTexts {
+  std::string tools;
+};
+ToolTexts tool_texts(std::string_view body);
+
+// Throws HttpError (400), which names the member.
+Tools read_tools(const Json& body, ToolTexts texts);
+
+// What a message of a body has besides role and content, for blend_chat_message: tool_calls of
+// the assistant, tool_call_id and name of a result. `calls`: id and function of earlier calls, to
+// which those of this message are added. `where`: how errors name it. Throws HttpError (400).
+std::string tool_members(const Json& message, const std::string& where,
+                         std::vector<std::pair<std::string, std::string>>& calls);
+
+// The schema of one call: an object of a function's name, and `arguments` by the function's schema.
+std::string call_schema(const Tools& tools, std::string_view arguments);
+
+}  // namespace blend_cli::serve
