@@ -19,9 +19,14 @@ from load import events
 
 EXAMPLES = pathlib.Path(__file__).resolve().parent
 # For the small model, which has no template of its own.
-TEMPLATE = "{% for d in documents %}{{ d.text }}\n{% endfor %}Question: {{ messages[-1].content }}\nAnswer:"
+TEMPLATE = "{% for t in tools or [] %}{{ t.function.name }}\n{% endfor %}{% for d in documents %}{{ d.text }}\n{% endfor %}Question: {{ messages[-1].content }}\nAnswer:"
 DOCUMENTS = ["Hugo Rask works at the south inn.", "There he guards the square anchor."]
 CHAT = {"messages": [{"role": "user", "content": "What does Hugo Rask guard?"}], "documents": DOCUMENTS, "max_tokens": 12}
+SCHEMA = {"type": "object", "properties": {"guards": {"enum": ["anchor", "door"]}, "sure": {"type": "boolean"}},
+          "required": ["guards", "sure"], "additionalProperties": False}
+TOOLS = [{"type": "function", "function": {"name": name, "description": does, "parameters": {
+    "type": "object", "properties": {"who": {"enum": ["Hugo", "Ada"]}}, "required": ["who"], "additionalProperties": False}}}
+    for name, does in (("find_desk", "Where somebody works"), ("call_up", "Calls somebody"))]
 
 
 def post(port, body):
@@ -35,13 +40,32 @@ def post(port, body):
         connection.close()
 
 
-def ask(port):
+def ask(port, **more):
     """(answer, account)."""
-    status, text = post(port, json.dumps(CHAT))
+    status, text = post(port, json.dumps({**CHAT, **more}))
     assert status == 200, text
     *pieces, (name, account) = events(text)
     assert name == "done", text
     return "".join(piece["text"] for _, piece in pieces), account
+
+
+def check_json(port):
+    """Answers by a schema, calls of tools, and what follows a call."""
+    status, text = post(port, json.dumps({**CHAT, "schema": SCHEMA}))
+    if status == 400 and "BLEND_GRAMMAR" in text:
+        return print("this build has no grammars:", text)
+    value = json.loads(ask(port, schema=SCHEMA, max_tokens=60)[0])
+    assert set(value) == {"guards", "sure"} and value["guards"] in ("anchor", "door"), value
+    call = json.loads(ask(port, tools=TOOLS, max_tokens=60)[0])
+    assert call["name"] in ("find_desk", "call_up") and call["arguments"]["who"] in ("Hugo", "Ada"), call
+    print(value, call)
+    called = {"id": "c1", "type": "function", "function": {**call, "arguments": json.dumps(call["arguments"])}}
+    turns = [*CHAT["messages"], {"role": "assistant", "content": None, "tool_calls": [called]},
+             {"role": "tool", "tool_call_id": "c1", "content": "At the south inn."}]
+    assert ask(port, messages=turns)[0]
+    for wrong in ({"tools": 3}, {"tools": [{"function": {}}]}, {"schema": {"type": "objekt"}}, {"schema": 3}):
+        status, text = post(port, json.dumps({**CHAT, **wrong}))
+        assert status == 400 and json.loads(text)["error"], (wrong, status, text)
 
 
 def check(port, answer):
@@ -61,6 +85,7 @@ def check(port, answer):
                   json.dumps({**CHAT, "messages": [{"role": "user", "content": "word " * 20000}]})):
         status, text = post(port, wrong)
         assert status == 400 and json.loads(text)["error"], (wrong[:60], status, text)
+    check_json(port)
     assert answer in ask(port)[0]  # and it is still there
 
 

@@ -6,6 +6,8 @@ import io.libblend.Document;
 import io.libblend.FuseOptions;
 import io.libblend.Fusion;
 import io.libblend.GenerateOptions;
+import io.libblend.Grammar;
+import io.libblend.GrammarLanguage;
 import io.libblend.LogRecord;
 import io.libblend.Model;
 import io.libblend.Store;
@@ -16,11 +18,13 @@ import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Collections;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Executors;
 
-/** Messages and documents in, an answer out (examples/README.md): ChatHost MODEL STORE_DIR PORT [TEMPLATE] */
+/** Messages, documents and tools in, an answer out (examples/README.md): ChatHost MODEL STORE_DIR PORT [TEMPLATE] */
 public final class ChatHost {
   private static final int MAX_BODY = 1 << 20;
 
@@ -34,12 +38,40 @@ public final class ChatHost {
     this.template = template;
   }
 
-  private Fusion fuse(Map<String, Object> asked) {
-    List<Model.Message> messages = Json.objects(asked, "messages").stream()
-        .map(m -> new Model.Message(Json.text(m, "role"), Json.text(m, "content")))
+  private static Model.Message message(Map<String, Object> message) {
+    Map<String, Object> more = new LinkedHashMap<>(message);
+    more.keySet().removeAll(List.of("role", "content"));
+    String content = message.get("content") == null && !more.isEmpty() ? "" : Json.text(message, "content");
+    return new Model.Message(Json.text(message, "role"), content, more.isEmpty() ? "" : Json.write(more));
+  }
+
+  /** What the answer must be: JSON of a schema, or a call of one of the tools; null: any text. */
+  private Grammar grammar(Map<String, Object> asked) {
+    List<Map<String, Object>> calls = Json.objects(asked, "tools").stream()
+        .map(tool -> Json.objects(Map.of("function", Collections.singletonList(tool.get("function"))), "function").get(0))
+        .map(f -> Map.<String, Object>of("type", "object", "required", List.of("name", "arguments"),
+            "properties", members("name", Map.of("const", Json.text(f, "name")), "arguments", f.get("parameters"))))
         .toList();
+    Object schema = calls.isEmpty() ? asked.get("schema") : Map.of("anyOf", calls);
+    return schema == null ? null : Grammar.open(model, new Grammar.Options()
+        .language(GrammarLanguage.JSON_SCHEMA).text(Json.write(schema)));
+  }
+
+  // In this order: the model says which function it calls, then with what.
+  private static Map<String, Object> members(String first, Object one, String second, Object two) {
+    Map<String, Object> members = new LinkedHashMap<>();
+    members.put(first, one);
+    members.put(second, two);
+    return members;
+  }
+
+  private Fusion fuse(Map<String, Object> asked) {
+    List<Model.Message> messages = Json.objects(asked, "messages").stream().map(ChatHost::message).toList();
     List<Document> documents = Document.of(Json.texts(asked, "documents"));
     TextOptions texts = new TextOptions();
+    if (asked.get("tools") != null) {
+      texts.tools(Json.write(asked.get("tools")));
+    }
     if (!template.isEmpty()) {
       texts.templateSource(template);
     }
@@ -49,11 +81,16 @@ public final class ChatHost {
   private void answer(HttpExchange exchange) {
     try (exchange) {
       Fusion fused;
-      int maxTokens;
+      Grammar grammar;
+      GenerateOptions generate = new GenerateOptions();
       try {
         byte[] body = exchange.getRequestBody().readNBytes(MAX_BODY);
         Map<String, Object> asked = Json.object(new String(body, StandardCharsets.UTF_8));
-        maxTokens = asked.get("max_tokens") instanceof Double number ? number.intValue() : 64;
+        generate.maxTokens(asked.get("max_tokens") instanceof Double number ? number.intValue() : 64);
+        grammar = grammar(asked);
+        if (grammar != null) {
+          generate.grammar(grammar);
+        }
         fused = fuse(asked);
       } catch (IllegalArgumentException | BlendException e) {
         byte[] error = ("{\"error\": " + Json.quote(e.getMessage()) + "}").getBytes(StandardCharsets.UTF_8);
@@ -63,7 +100,7 @@ public final class ChatHost {
         return;
       }
       String done;
-      try (fused; var text = fused.stream(new GenerateOptions().maxTokens(maxTokens))) {
+      try (fused; grammar; var text = fused.stream(generate)) {
         done = account(fused);
         exchange.getResponseHeaders().set("Content-Type", "text/event-stream");
         exchange.sendResponseHeaders(200, 0);

@@ -2,6 +2,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Collectors;
 
 /** As much JSON as the services need. Objects are maps, arrays are lists, numbers are doubles. */
 final class Json {
@@ -26,6 +27,22 @@ final class Json {
       }
     }
     return out.append('"').toString();
+  }
+
+  /** What {@link #object} reads, written again. */
+  static String write(Object value) {
+    if (value instanceof Map<?, ?> members) {
+      return members.entrySet().stream()
+          .map(member -> quote((String) member.getKey()) + ": " + write(member.getValue()))
+          .collect(Collectors.joining(", ", "{", "}"));
+    }
+    if (value instanceof List<?> elements) {
+      return elements.stream().map(Json::write).collect(Collectors.joining(", ", "[", "]"));
+    }
+    if (value instanceof Double number && number == Math.rint(number) && Math.abs(number) < 1e15) {
+      return String.valueOf(number.longValue());
+    }
+    return value instanceof String text ? quote(text) : String.valueOf(value);
   }
 
   /** Throws IllegalArgumentException for text that is not such an object. */

@@ -1,4 +1,4 @@
-"""Messages and documents in, an answer out (examples/README.md): chat_host.py MODEL STORE_DIR PORT [TEMPLATE]"""
+"""Messages, documents and tools in, an answer out (examples/README.md): chat_host.py MODEL STORE_DIR PORT [TEMPLATE]"""
 import http.server
 import json
 import pathlib
@@ -10,16 +10,20 @@ class Host(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         try:
             asked = json.loads(self.rfile.read(min(int(self.headers["Content-Length"]), 1 << 20)))
-            max_tokens = int(asked.get("max_tokens", 64))
+            max_tokens, tools = int(asked.get("max_tokens", 64)), asked.get("tools", [])
+            calls = [{"type": "object", "required": ["name", "arguments"], "properties": {
+                "name": {"const": f["name"]}, "arguments": f["parameters"]}} for f in (t["function"] for t in tools)]
+            schema = {"anyOf": calls} if calls else asked.get("schema")
+            grammar = schema and libblend.Grammar(self.model, language="json_schema", text=json.dumps(schema))
             fusion = self.model.fuse_messages(self.store, asked["messages"], asked.get("documents", []),
-                                              template_source=self.template)
+                                              template_source=self.template, tools=json.dumps(tools))
         except (AttributeError, KeyError, TypeError, ValueError, libblend.BlendError) as error:
             return self.reply(400, "application/json", [json.dumps({"error": str(error)})])
         with fusion:
-            self.reply(200, "text/event-stream", self.events(fusion, max_tokens))
+            self.reply(200, "text/event-stream", self.events(fusion, max_tokens, grammar))
 
-    def events(self, fusion, max_tokens):
-        for token in fusion.generate(max_tokens):
+    def events(self, fusion, max_tokens, grammar):
+        for token in fusion.generate(max_tokens, grammar=grammar):
             yield f"data: {json.dumps({'text': token.text})}\n\n"
         info = fusion.info
         done = {"rows": info.n_rows, "reused": info.n_rows_reused, "ttft_ms": info.ttft_ns / 1e6}

@@ -85,6 +85,61 @@ void chat_arguments(const fixture* f) {
   close_world(&w);
 }
 
+/* Functions, a call, its result, by a template that has no place for them. */
+void chat_has_tools(const fixture* f) {
+  struct {
+    uint32_t struct_size;
+    const char* role;
+    const char* content;
+    size_t content_bytes;
+  } older[2];
+  blend_chat_message m[3];
+  blend_chat_options o = {.struct_size = sizeof o};
+  blend_text_options texts = {.struct_size = sizeof texts};
+  blend_chat* chat = NULL;
+  blend_fusion* fusion = NULL;
+  const char* text = NULL;
+  size_t n = 0;
+  world w;
+  REQUIRE(open_world(f, &w));
+  m[0] = message("user", "who");
+  m[1] = message("assistant", "");
+  m[1].members = "{\"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}";
+  m[2] = message("tool", "she");
+  o.template_source = TEMPLATE;
+  o.tools = "[{\"function\": {\"name\": \"f\"}}]";
+  CHECK_OK(blend_chat_render(&chat, w.model, m, 3, NULL, 0, &o, &err));
+  CHECK_OK(blend_chat_get_text(chat, &text, &n, &err));
+  CHECK(strstr(text, "[system] # Tools\n") != NULL);
+  CHECK(strstr(text, "<tools>\n{\"function\": {\"name\": \"f\"}}\n</tools>") != NULL);
+  CHECK(strstr(text, "[assistant] <tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n") != NULL);
+  CHECK(strstr(text, "[user] <tool_response>\nshe\n</tool_response>\n") != NULL);
+  blend_chat_close(chat);
+  /* Messages of a host with an older header, which has no members. */
+  for (int i = 0; i < 2; ++i) {
+    older[i].struct_size = sizeof older[i];
+    older[i].role = "user";
+    older[i].content = i == 0 ? "a" : "b";
+    older[i].content_bytes = 1;
+  }
+  CHECK_OK(blend_chat_render(&chat, w.model, (const blend_chat_message*)(const void*)older, 2, NULL,
+                             0, &o, &err));
+  CHECK_OK(blend_chat_get_text(chat, &text, &n, &err));
+  CHECK(strstr(text, "[user] a\n[user] b\n") != NULL);
+  blend_chat_close(chat);
+  chat = NULL;
+  o.tools = "{}";
+  CHECK_SAYS(INVALID, "tools", blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
+  o.tools = NULL;
+  m[0].members = "[]";
+  CHECK_SAYS(INVALID, "message 0", blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
+  texts.tools = "[{}]";
+  CHECK_SAYS(INVALID, "no chat template",
+             blend_fuse_texts(&fusion, w.model, NULL, NULL, 0, "who", &texts, &err));
+  CHECK(chat == NULL && fusion == NULL);
+  close_world(&w);
+}
+
 /* A template that would run for minutes, and what a host of an older header gives. */
 void chat_is_cancelled(const fixture* f) {
   blend_chat_message m = message("user", "who");

@@ -91,6 +91,7 @@ TEST(ToolCalls, InTheFormOfMistral) {
 TEST(ToolCalls, ACutCallHasItsArgumentsSoFar) {
   expect_read(kHermes, R"(<tool_call>{"name": "time", "arguments": {"a": "b)", R"(|time({"a": "b))",
               true);
+  expect_read(kHermes, R"(<tool_call>{"name": "time", "argu)", "|time()", true);
   expect_read(kHermes, R"(<tool_call>{"name": "ti)", R"(<tool_call>{"name": "ti)", true);
   expect_read(kHermes, R"(<tool_call>{"name": "time", "arguments": {"a": "b)",
               R"(<tool_call>{"name": "time", "arguments": {"a": "b)");

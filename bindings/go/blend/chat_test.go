@@ -12,6 +12,19 @@ import (
 const chatTemplate = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}" +
 	"{% if add_generation_prompt %}[assistant]{{ more }}{% endif %}"
 
+func TestTools(t *testing.T) {
+	messages := []blend.ChatMessage{{Role: "user", Content: "Who?"},
+		{Role: "assistant", Members: `{"tool_calls": [{"function": {"name": "find", "arguments": "{}"}}]}`},
+		{Role: "tool", Content: "Ada.", Members: `{"tool_call_id": "c1"}`}}
+	text, err := model.ChatText(bg, messages, nil, &blend.ChatOptions{TemplateSource: chatTemplate,
+		Tools: `[{"function": {"name": "find"}}]`})
+	if err != nil || !strings.HasPrefix(text, "[system] # Tools\n") ||
+		!strings.Contains(text, "[assistant] <tool_call>\n{\"name\": \"find\", \"arguments\": {}}\n</tool_call>") ||
+		!strings.Contains(text, "[user] <tool_response>\nAda.\n</tool_response>") {
+		t.Fatalf("%q, %v", text, err)
+	}
+}
+
 func TestChat(t *testing.T) {
 	messages := []blend.ChatMessage{{Role: "system", Content: "Be brief."}, {Role: "user", Content: question}}
 	ids, err := model.Tokenize(documents[0], 0)

@@ -38,9 +38,10 @@ def _messages(messages: "Iterable[Mapping[str, Any]]") -> List[Tuple[str, str, s
     """(role, content, JSON of what else it has) of each."""
     given: List[Any] = [messages] if isinstance(messages, str) else list(messages)
     for message in given:
-        if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
+        says = isinstance(message, Mapping) and ("content" in message or "tool_calls" in message)
+        if not says or "role" not in message:
             raise TypeError('messages are a list of {"role": ..., "content": ...}, and this is ' + repr(message)[:80])
-    return [(message["role"], message["content"] or "", _members(message)) for message in given]
+    return [(message["role"], message.get("content") or "", _members(message)) for message in given]
 
 
 def _members(message: "Mapping[str, Any]") -> str:

@@ -33,6 +33,11 @@ FAMILIES = [("llama2", "<s>", "</s>", "llama2"), ("llama3", "<|begin_of_text|>",
             ("smollm", None, "<|im_end|>", "smollm2"), ("smollm", None, "<|im_end|>", "smollm3"),
             ("gemma", "<s>", "</s>", "gemma"), ("gemma", "<s>", "</s>", "gemma3"),
             ("phi3", "<s>", "<|endoftext|>", "phi3")]
+WITH_TOOLS = ("llama3", "qwen2", "qwen3")
+TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds < two", "parameters": {
+    "type": "object", "properties": {"b": {"type": "number"}, "a": {"type": "number"}}, "required": ["b", "a"]}}}]
+CALL = {"role": "assistant", "content": "", "tool_calls": [
+    {"type": "function", "function": {"name": "add", "arguments": {"b": 3, "a": 4}}}]}
 NO_SYSTEM = ("gemma",)  # Gemma 2's has no role for it
 
 
@@ -76,6 +81,27 @@ class Chat(Case):
             with self.assertRaisesRegex(libblend.InvalidArgumentError, name):
                 self.model.chat(MESSAGES, template_source=TEMPLATE, variables=json.dumps({name: "x"}))
 
+    def test_tools_and_their_calls(self):
+        calls = [{"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"b": "é", "a": 1}'}}]
+        turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "tool_calls": calls, "refusal": None},
+                 {"role": "tool", "tool_call_id": "c1", "content": "Ada."}]
+        tools = json.dumps([{"type": "function", "function": {"name": "find"}}])
+        said = self.model.chat_text(turns, template_source=TEMPLATE, tools=tools)
+        self.assertTrue(said.startswith("[system] # Tools\n\n"), said)
+        self.assertIn('<tools>\n{"type": "function", "function": {"name": "find"}}\n</tools>', said)
+        self.assertIn('[assistant] <tool_call>\n{"name": "find", "arguments": {"b": "é", "a": 1}}\n</tool_call>\n', said)
+        self.assertIn("[user] <tool_response>\nAda.\n</tool_response>\n", said)
+        own = ("{{ tools[0].function.name }}{% for m in messages %}{{ m.role }}{{ m.tool_call_id }}"
+               "{% for c in m.tool_calls or [] %}{{ c.function.arguments.b }}{% endfor %}{{ m.refusal is defined }} {% endfor %}")
+        self.assertEqual(self.model.chat_text(turns, template_source=own, tools=tools),
+                         "finduserFalse assistantéFalse toolc1False ")
+        with self.model.fuse_messages(self.store, turns, ["the cat sat"], template_source=TEMPLATE, tools=tools) as fusion:
+            self.assertGreater(fusion.info.n_rows, 100)
+        with self.assertRaisesRegex(libblend.InvalidArgumentError, "JSON list"):
+            self.model.chat(MESSAGES, template_source=TEMPLATE, tools="{}")
+        with self.assertRaisesRegex(libblend.InvalidArgumentError, "no chat template"):
+            self.model.fuse_texts(self.store, ["the cat sat"], "Who?", tools=tools)
+
     def test_a_cancel_stops_it(self):
         cancel = libblend.Cancel()
         cancel.request()
@@ -102,6 +128,11 @@ class Chat(Case):
                                                  return_dict=False)
                 ours = np.concatenate([s.tokens for s in model.chat(messages, template_source=source).segments])
                 self.assertEqual(ours.tolist(), list(ids))
+                if template in WITH_TOOLS:
+                    turns = [messages[0], messages[1], CALL, {"role": "tool", "content": "7"}]
+                    text = theirs.apply_chat_template(turns, tools=TOOLS, chat_template=source, tokenize=False,
+                                                      add_generation_prompt=True)
+                    self.assertEqual(model.chat_text(turns, template_source=source, tools=json.dumps(TOOLS)), text)
                 # Hostile texts: no more control tokens than with harmless ones.
                 control = set(theirs.all_special_ids) | {
                     i for i, t in theirs.added_tokens_decoder.items() if t.special}

@@ -1,4 +1,4 @@
-// Messages and documents in, an answer out (examples/README.md): chathost MODEL STORE_DIR PORT [TEMPLATE]
+// Messages, documents and tools in, an answer out (examples/README.md): chathost MODEL STORE_DIR PORT [TEMPLATE]
 package main
 
 import (
@@ -20,17 +20,91 @@ type host struct {
 }
 
 type chat struct {
-	Messages  []blend.ChatMessage `json:"messages"`
-	Documents []string            `json:"documents"`
-	MaxTokens int                 `json:"max_tokens"`
+	Messages []struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+		members
+	} `json:"messages"`
+	Documents []string        `json:"documents"`
+	Tools     []tool          `json:"tools"`
+	Schema    json.RawMessage `json:"schema"`
+	MaxTokens int             `json:"max_tokens"`
+}
+
+// What a message has besides its words.
+type members struct {
+	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`
+	ToolCallID string          `json:"tool_call_id,omitempty"`
+}
+
+type tool struct {
+	Type     string `json:"type"`
+	Function struct {
+		Name        string          `json:"name"`
+		Description string          `json:"description"`
+		Parameters  json.RawMessage `json:"parameters"`
+	} `json:"function"`
+}
+
+// In this order: the model says which function it calls, then with what.
+type properties struct {
+	Name struct {
+		Const string `json:"const"`
+	} `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+}
+
+// What the answer must be: JSON of a schema, or a call of one of the tools; nil: any text.
+func (h *host) grammar(r *http.Request, asked *chat) (*blend.Grammar, error) {
+	var calls []any
+	for _, t := range asked.Tools {
+		call := properties{Arguments: t.Function.Parameters}
+		call.Name.Const = t.Function.Name
+		calls = append(calls, map[string]any{"type": "object", "required": []string{"name", "arguments"}, "properties": call})
+	}
+	schema := asked.Schema
+	if len(calls) > 0 {
+		var err error
+		if schema, err = json.Marshal(map[string]any{"anyOf": calls}); err != nil {
+			return nil, err
+		}
+	}
+	if schema == nil {
+		return nil, nil
+	}
+	return blend.OpenGrammar(r.Context(), h.model, &blend.GrammarOptions{Language: blend.GrammarJsonSchema, Text: string(schema)})
+}
+
+func (h *host) fuse(r *http.Request, asked *chat) (*blend.Fusion, error) {
+	var messages []blend.ChatMessage
+	for _, m := range asked.Messages {
+		more, err := json.Marshal(m.members)
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, blend.ChatMessage{Role: m.Role, Content: m.Content, Members: string(more)})
+	}
+	texts := *h.texts
+	if len(asked.Tools) > 0 {
+		tools, err := json.Marshal(asked.Tools)
+		if err != nil {
+			return nil, err
+		}
+		texts.Tools = string(tools)
+	}
+	return h.model.FuseMessages(r.Context(), h.store, messages, blend.Documents(asked.Documents...), &texts, nil)
 }
 
 func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	asked := chat{MaxTokens: 64}
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&asked)
+	var grammar *blend.Grammar
+	if err == nil {
+		grammar, err = h.grammar(r, &asked)
+	}
 	var fusion *blend.Fusion
 	if err == nil {
-		fusion, err = h.model.FuseMessages(r.Context(), h.store, asked.Messages, blend.Documents(asked.Documents...), h.texts, nil)
+		fusion, err = h.fuse(r, &asked)
 	}
 	if err != nil {
 		w.Header().Set("Content-Type", "application/json")
@@ -41,7 +115,7 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer fusion.Close()
 	w.Header().Set("Content-Type", "text/event-stream")
 	// A client that goes away ends its generation: by the request's context, or by the failing write.
-	_, err = fusion.Generate(r.Context(), &blend.GenerateOptions{MaxTokens: asked.MaxTokens}, func(token blend.Token) error {
+	_, err = fusion.Generate(r.Context(), &blend.GenerateOptions{MaxTokens: asked.MaxTokens, Grammar: grammar}, func(token blend.Token) error {
 		return event(w, "", map[string]string{"text": token.Text})
 	})
 	if err != nil {

@@ -46,11 +46,11 @@ std::string_view raw_member(std::string_view json, std::string_view name) {
     ++at;  // { or ,
     skip_space(json, at);
     const size_t key = at;
-    if (at == json.size() || json[at] != '"') return {};
+    if (at == json.size() || json[at] != '"') return value;
     skip_string(json, at);
     const std::string_view written = json.substr(key, at - key);
     skip_space(json, at);
-    if (at == json.size() || json[at] != ':') return {};
+    if (at == json.size() || json[at] != ':') return value;
     ++at;
     skip_space(json, at);
     const size_t begin = at;

@@ -35,6 +35,19 @@ public class ChatTest extends Fixture {
   }
 
   @Test
+  public void toolsAndTheirCalls() {
+    Chat chat =
+        new Chat()
+            .message("user", "Who?")
+            .message("assistant", "", "{\"tool_calls\": [{\"function\": {\"name\": \"find\", \"arguments\": \"{}\"}}]}")
+            .message("tool", "Ada.", "{\"tool_call_id\": \"c1\"}");
+    String text = model.chatText(chat, options().tools("[{\"function\": {\"name\": \"find\"}}]"));
+    assertTrue(text, text.startsWith("[system] # Tools\n"));
+    assertTrue(text, text.contains("[assistant] <tool_call>\n{\"name\": \"find\", \"arguments\": {}}\n</tool_call>"));
+    assertTrue(text, text.contains("[user] <tool_response>\nAda.\n</tool_response>"));
+  }
+
+  @Test
   public void whatIsWrongIsSaid() {
     Chat chat = new Chat().message("user", "x");
     assertThrows(NotFoundException.class, () -> model.chat(chat));
