@@ -1,4 +1,4 @@
-"""blend eval on real models, a few questions each.
+"""blend eval on real models, a few questions each, and calls of functions by blend serve.
 
     python3 real_models_test.py --blend BLEND --data DIR [unittest arguments]
 
@@ -11,7 +11,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
+import urllib.request
 from pathlib import Path
 
 ARGS = argparse.Namespace()
@@ -66,6 +68,51 @@ class RealModels(unittest.TestCase):
         self.assertTrue(out["settings"]["chat"])
         for question in out["questions"]:
             self.assertNotIn("<|im_", question["full"]["answer"])
+
+    def test_the_server_finds_the_calls_that_a_model_writes(self):
+        model = ARGS.data / "real-models" / SMOLLM
+        if not model.is_file():
+            self.skipTest(f"{model} is not there: see BLEND_DATA_DIR in CONTRIBUTING.md")
+        tools = [{"type": "function", "function": {"name": "get_weather", "description": "The weather of a town now",
+                                                   "parameters": {"type": "object", "required": ["town"], "properties": {
+                                                       "town": {"type": "string", "maxLength": 20}}}}}]
+        turns = []  # so small a model needs to see how it is done
+        for i, town in enumerate(("Graz", "Linz", "Wels", "Vienna")):
+            turns += [{"role": "user", "content": f"What is the weather in {town}?"}, {
+                "role": "assistant", "content": None, "tool_calls": [{"id": f"c{i}", "type": "function", "function": {
+                    "name": "get_weather", "arguments": json.dumps({"town": town})}}]}]
+        body = {"messages": turns[:-1], "tools": tools, "temperature": 0, "max_tokens": 60}
+        with tempfile.TemporaryDirectory() as store:
+            server = subprocess.Popen([ARGS.blend, "serve", "--model", model, "--store", store, "--port", "0", "--json"],
+                                      stdout=subprocess.PIPE, text=True)
+            try:
+                url = json.loads(server.stdout.readline())["url"] + "/chat/completions"
+
+                def post(**more):
+                    request = urllib.request.Request(url, json.dumps({**body, **more}).encode(),
+                                                     {"Content-Type": "application/json"})
+                    with urllib.request.urlopen(request, timeout=300) as response:
+                        return response.read().decode()
+                choice = json.loads(post())["choices"][0]
+                call, = choice["message"]["tool_calls"]
+                self.assertEqual((choice["finish_reason"], choice["message"]["content"]), ("tool_calls", None))
+                self.assertEqual(call["function"]["name"], "get_weather")
+                self.assertEqual(json.loads(call["function"]["arguments"]), {"town": "Vienna"})
+                events = [json.loads(e[6:])["choices"][0] for e in post(stream=True).split("\n\n") if e[6:7] == "{"]
+                told = [c for e in events for c in e["delta"].get("tool_calls", [])]
+                self.assertEqual([c["function"] for c in told], [call["function"]])
+                self.assertEqual("".join(e["delta"].get("content") or "" for e in events), "")
+                self.assertEqual(events[-1]["finish_reason"], "tool_calls")
+                # Nobody knows a function of this name: what the model wrote stays text.
+                other = [{"type": "function", "function": {"name": "get_time"}}]
+                said = json.loads(post(tools=other))["choices"][0]
+                if "tool_calls" not in said["message"]:
+                    self.assertIn("get_weather", said["message"]["content"])
+                    self.assertEqual(said["finish_reason"], "stop")
+            finally:
+                server.terminate()
+                server.wait(60)
+                server.stdout.close()
 
     def test_a_base_model_after_bos(self):
         self.check(self.eval(GEMMA, *BASE))

@@ -15,7 +15,7 @@ import threading
 import unittest
 from pathlib import Path
 
-from serve_test import DOCUMENTS, ServeCase, chat, run_tests
+from serve_test import DOCUMENTS, ServeCase, chat, run_tests, tool
 
 try:
     import openai
@@ -67,6 +67,32 @@ class ClientsTest(ServeCase):
             openai.OpenAI(base_url=server.url, api_key="wrong", max_retries=0).models.list()
         with self.assertRaises(openai.NotFoundError):
             client.chat.completions.create(model="large", messages=messages)
+
+    @unittest.skipIf(openai is None, "the package 'openai' is not installed")
+    def test_tools_of_the_openai_client(self):
+        server = self.serve(env=KEY, model=self.slow_model)
+        client = openai.OpenAI(base_url=server.url, api_key="secret", max_retries=0)
+        sums = tool("add", {"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {"enum": [3, 4]}},
+                            "required": ["a", "b"], "additionalProperties": False})
+        messages = [{"role": "user", "content": "who sat"}]
+        kwargs = dict(model="small", messages=messages, tools=[sums], tool_choice="required", seed=1, max_tokens=60)
+        try:
+            message = client.chat.completions.create(**kwargs).choices[0].message
+        except openai.BadRequestError as error:
+            self.assertIn("BLEND_GRAMMAR", str(error))
+            self.skipTest("this build has no grammars")
+        call, = message.tool_calls
+        self.assertEqual(call.function.name, "add")
+        self.assertEqual(set(json.loads(call.function.arguments)), {"a", "b"})
+        with client.chat.completions.stream(**kwargs) as stream:  # which puts the pieces together
+            final = stream.get_final_completion().choices[0]
+        self.assertEqual((final.finish_reason, final.message.tool_calls[0].function.arguments),
+                         ("tool_calls", call.function.arguments))
+        # The client's own form of the next turn.
+        messages += [message.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": "5"}]
+        answer = client.chat.completions.create(model="small", messages=messages, tools=[sums], max_tokens=5,
+                                                extra_body={"ignore_eos": True})
+        self.assertEqual(answer.usage.completion_tokens, 5)
 
     @unittest.skipIf(langchain_openai is None, "the package 'langchain_openai' is not installed")
     def test_langchain(self):
