@@ -69,7 +69,7 @@ typedef struct blend_chat blend_chat;
  *     "user", an empty line after each.
  *   - `tools` are the template's variable of that name. If it does not read it, a text that lists
  *     them stands at the end of the first system message; if it does not read `tool_calls`, calls
- *     and the messages of the role "tool" become text (docs/models.md, "Tools").
+ *     and the messages of the role "tool" become text (docs/models.md, "Chat templates").
  *   - Everything before the first text that is not a system message's is PREFIX. Everything after
  *     the last document is QUESTION. The rest is TEXT, and so is a document that the template
  *     changes.

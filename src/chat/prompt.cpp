@@ -273,8 +273,8 @@ Result<text::Prompt> make_prompt(const Template& source, const Tokenizer& tokeni
                source.render(variables, options.now, Template::kFuel, options.cancel));
   const std::vector<Part> parts = parts_of(text, documents);
   BLEND_RETURN_IF_ERROR(check_documents(text, parts, documents));
-  const bool told = !options.tools.empty() && !source.names_tools();
-  if (told && !read_tools(options.tools)->is_none() && !tells_tools(text.bytes())) {
+  const bool has_tools = !options.tools.empty() && !variables.at("tools").is_none();
+  if (has_tools && !source.names_tools() && !tells_tools(text.bytes())) {
     return Status{BLEND_E_UNSUPPORTED,
                   "the chat template has no place for tools, neither `tools` nor a system message: "
                   "put them into a message"};
