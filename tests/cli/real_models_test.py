@@ -76,12 +76,18 @@ class RealModels(unittest.TestCase):
         tools = [{"type": "function", "function": {"name": "get_weather", "description": "The weather of a town now",
                                                    "parameters": {"type": "object", "required": ["town"], "properties": {
                                                        "town": {"type": "string", "maxLength": 20}}}}}]
-        turns = []  # so small a model needs to see how it is done
-        for i, town in enumerate(("Graz", "Linz", "Wels", "Vienna")):
-            turns += [{"role": "user", "content": f"What is the weather in {town}?"}, {
-                "role": "assistant", "content": None, "tool_calls": [{"id": f"c{i}", "type": "function", "function": {
-                    "name": "get_weather", "arguments": json.dumps({"town": town})}}]}]
-        body = {"messages": turns[:-1], "tools": tools, "temperature": 0, "max_tokens": 60}
+
+        def asked(*turns):
+            """So small a model needs to see how it is done: the last turn is what it is to do."""
+            messages = []
+            for towns in turns:
+                calls = [{"id": "c" + town, "type": "function", "function": {
+                    "name": "get_weather", "arguments": json.dumps({"town": town})}} for town in towns]
+                messages += [{"role": "user", "content": f"What is the weather in {' and '.join(towns)}?"},
+                             {"role": "assistant", "content": None, "tool_calls": calls}]
+            return messages[:-1]
+        body = {"messages": asked(["Graz"], ["Linz"], ["Wels"], ["Vienna"]), "tools": tools, "temperature": 0,
+                "max_tokens": 100}
         with tempfile.TemporaryDirectory() as store:
             server = subprocess.Popen([ARGS.blend, "serve", "--model", model, "--store", store, "--port", "0", "--json"],
                                       stdout=subprocess.PIPE, text=True)
@@ -103,6 +109,19 @@ class RealModels(unittest.TestCase):
                 self.assertEqual([c["function"] for c in told], [call["function"]])
                 self.assertEqual("".join(e["delta"].get("content") or "" for e in events), "")
                 self.assertEqual(events[-1]["finish_reason"], "tool_calls")
+                # Two calls in one answer, unless they are not wanted.
+                two = asked(["Graz", "Linz"], ["Wels", "Steyr"], ["Paris", "Rome"], ["Vienna", "Bern"])
+                n_tokens = []
+                for parallel, n in ((True, 2), (False, 1)):
+                    answer = json.loads(post(messages=two, parallel_tool_calls=parallel))
+                    choice = answer["choices"][0]
+                    n_tokens.append(answer["usage"]["completion_tokens"])
+                    calls = choice["message"]["tool_calls"]
+                    self.assertEqual([json.loads(c["function"]["arguments"])["town"] for c in calls],
+                                     ["Vienna", "Bern"][:n])
+                    self.assertEqual(len({c["id"] for c in calls}), n)
+                    self.assertEqual(choice["finish_reason"], "tool_calls")
+                self.assertLess(n_tokens[1], n_tokens[0])  # the second call is not even generated
                 # Nobody knows a function of this name: what the model wrote stays text.
                 other = [{"type": "function", "function": {"name": "get_time"}}]
                 said = json.loads(post(tools=other))["choices"][0]
