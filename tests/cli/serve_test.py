@@ -509,6 +509,9 @@ class ServeTest(ServeCase):
             self.assertEqual(check({"content": None, "tool_calls": told}, (name,)), called)
             self.assertEqual("".join(d.get("content") or "" for d in deltas), "")
             self.assertEqual(server.stream(body)[-1]["choices"][0]["finish_reason"], "tool_calls")
+        # The model has begun its call where the grammar takes over.
+        n_prompt = [server.post(asked(tool_choice=c, seed=1))[1]["usage"]["prompt_tokens"] for c in ("auto", "required")]
+        self.assertLess(*n_prompt)
         # Cut short: the name, and what there is of the arguments.
         text = {"type": "object", "properties": {"text": {"type": "string", "minLength": 500}}, "required": ["text"]}
         cut = server.post(chat(tools=[tool("say", text)], tool_choice="required", max_tokens=60))[1]["choices"][0]

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <random>
 
 namespace blend_cli::serve {
 namespace {
@@ -104,6 +105,49 @@ TEST(ToolCalls, ATextThatIsACall) {
     expect_read(form, R"({"name": "time", "arguments": )" + arguments + "}",
                 "|time(" + arguments + ")", false, true);
   }
+}
+
+// Whatever a model writes: the same in one piece and byte by byte, and nothing is lost where there
+// is no call.
+TEST(ToolCalls, WhateverAModelWrites) {
+  static constexpr const char* kParts[] = {"<tool_call>",
+                                           "</tool_call>",
+                                           "[TOOL_CALLS]",
+                                           "{\"name\": \"time\"}",
+                                           "{",
+                                           "}",
+                                           "[",
+                                           "]",
+                                           "\"name\"",
+                                           ": ",
+                                           "\"time\"",
+                                           "\"arguments\"",
+                                           ",",
+                                           " ",
+                                           "\n",
+                                           "\"",
+                                           "\\",
+                                           "<tool_",
+                                           "x",
+                                           "null"};
+  std::mt19937 random(7);
+  size_t n_calls = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string text;
+    for (size_t n = random() % 12; n > 0; --n) text += kParts[random() % std::size(kParts)];
+    for (const char* const chat_template : {kHermes, kLlama, kMistral}) {
+      const ToolForm form = tool_form(chat_template);
+      const bool is_cut = random() % 2 == 0;
+      const std::string whole = read(form, text, text.size(), 1, is_cut);
+      ASSERT_EQ(read(form, text, 0, 1, is_cut), whole) << text;
+      const bool calls = whole.find("|time(") != whole.npos;
+      n_calls += calls ? 1 : 0;
+      if (!calls) {
+        ASSERT_EQ(whole, text);
+      }
+    }
+  }
+  EXPECT_GT(n_calls, 100u);
 }
 
 TEST(ToolCalls, TheTemplateSaysTheForm) {

@@ -61,6 +61,21 @@ std::string_view raw_member(std::string_view json, std::string_view name) {
   return value;
 }
 
+bool is_open(std::string_view json) {
+  size_t depth = 0;
+  for (size_t at = 0; at < json.size();) {
+    const char c = json[at];
+    if (c == '"') {
+      skip_string(json, at);
+      continue;
+    }
+    ++at;
+    if (c == '{' || c == '[') ++depth;
+    if ((c == '}' || c == ']') && (depth == 0 || --depth == 0)) return false;
+  }
+  return true;
+}
+
 std::vector<std::string_view> raw_items(std::string_view json) {
   std::vector<std::string_view> items;
   size_t at = 0;

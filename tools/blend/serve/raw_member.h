@@ -11,6 +11,8 @@ namespace blend_cli::serve {
 // or `json` is no object. In one pass, without recursion. What is no JSON gives some text: it must
 // be parsed besides.
 std::string_view raw_member(std::string_view json, std::string_view name);
+// Whether an object or a list is cut somewhere before its end.
+bool is_open(std::string_view json);
 // The texts of a list's values; none: `json` is no list, or an empty one.
 std::vector<std::string_view> raw_items(std::string_view json);
 

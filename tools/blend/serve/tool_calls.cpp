@@ -18,12 +18,17 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
 
+// Without the white space behind it.
+size_t end_of_text(std::string_view text) {
+  const size_t last = text.find_last_not_of(kSpace);
+  return last == text.npos ? 0 : last + 1;
+}
+
 // Where the end of a text begins that may go on to `mark`, with the white space before it.
 size_t begin_of_mark(std::string_view text, std::string_view mark) {
   size_t n = std::min(text.size(), mark.size() - 1);
   while (n > 0 && text.substr(text.size() - n) != mark.substr(0, n)) --n;
-  const size_t last = text.substr(0, text.size() - n).find_last_not_of(kSpace);
-  return last == text.npos ? 0 : last + 1;
+  return end_of_text(text.substr(0, text.size() - n));
 }
 
 // The text of a JSON string; "": it is none.
@@ -40,7 +45,7 @@ ToolForm tool_form(std::string_view chat_template) {
                                        false};
   if (has(chat_template, "<tool_call>") || !has(chat_template, "tools")) return kHermes;
   if (has(chat_template, "[TOOL_CALLS]")) {
-    return {"[TOOL_CALLS]", "", "[TOOL_CALLS] ", "arguments", true};
+    return {"[TOOL_CALLS]", "", "[TOOL_CALLS] [", "arguments", true};
   }
   const bool is_llama =
       has(chat_template, "<|python_tag|>") || has(chat_template, "\"parameters\"");
@@ -50,7 +55,8 @@ ToolForm tool_form(std::string_view chat_template) {
 bool ToolCallReader::read_call(std::string_view text, bool is_cut) {
   text = trim(text);
   const bool is_whole = Json::accept(text);
-  if (text.empty() || text.front() != '{' || !(is_whole || is_cut)) return false;
+  if (text.empty() || text.front() != '{') return false;
+  if (!is_whole && !(is_cut && is_open(text))) return false;
   const std::string name = decoded(raw_member(text, "name"));
   if (std::find(names_.begin(), names_.end(), name) == names_.end()) return false;
   std::string_view arguments = raw_member(text, "arguments");
@@ -70,7 +76,7 @@ bool ToolCallReader::read_call(std::string_view text, bool is_cut) {
 bool ToolCallReader::read_calls(std::string_view text, bool is_cut) {
   text = trim(text);
   if (text.empty() || text.front() != '[') return read_call(text, is_cut);
-  if (!is_cut && !Json::accept(text)) return false;
+  if (!Json::accept(text) && !(is_cut && is_open(text))) return false;
   const size_t n_before = calls_.size();
   const std::vector<std::string_view> items = raw_items(text);
   for (size_t i = 0; i < items.size(); ++i) {
@@ -94,7 +100,7 @@ std::string ToolCallReader::take(std::string_view piece) {
       const size_t at = form_.open.empty() ? held_.npos : held_.find(form_.open);
       size_t end = held_.size();
       if (at != held_.npos) {
-        end = begin_of_mark(std::string_view(held_).substr(0, at), form_.open);
+        end = end_of_text(std::string_view(held_).substr(0, at));
       } else if (!form_.open.empty()) {
         end = begin_of_mark(held_, form_.open);
       }
