@@ -8,19 +8,19 @@
 namespace blend_cli::serve {
 namespace {
 
-constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::string_view kWhite = " \t\r\n";
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
 
 std::string_view trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kSpace);
+  const size_t begin = text.find_first_not_of(kWhite);
   if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+  return text.substr(begin, text.find_last_not_of(kWhite) + 1 - begin);
 }
 
 // Without the white space behind it.
 size_t end_of_text(std::string_view text) {
-  const size_t last = text.find_last_not_of(kSpace);
+  const size_t last = text.find_last_not_of(kWhite);
   return last == text.npos ? 0 : last + 1;
 }
 
@@ -90,7 +90,7 @@ bool ToolCallReader::read_calls(std::string_view text, bool is_cut) {
 std::string ToolCallReader::take(std::string_view piece) {
   held_ += piece;
   if (form_.open.empty() && !in_call_ && !has_begun_) {
-    const size_t first = held_.find_first_not_of(kSpace);
+    const size_t first = held_.find_first_not_of(kWhite);
     if (first == held_.npos) return {};
     in_call_ = held_[first] == '{';
   }
