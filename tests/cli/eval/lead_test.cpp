@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -52,7 +53,20 @@ TEST_F(EvalLead, AlongItsOwnAnswerItDiffersNowhere) {
   EXPECT_EQ(led.answer, own.answer);
   EXPECT_EQ(led.n_agree, own.likeliest.size());
   EXPECT_TRUE(led.first_agrees);
+  EXPECT_EQ(led.n_common, own.likeliest.size());
   for (const double kl : led.kl) EXPECT_LT(kl, 1e-9);
+}
+
+TEST_F(EvalLead, TheLeadIsOverTheSecondLikeliestToken) {
+  const Reference own = reference("the cat sat on");
+  ASSERT_EQ(own.lead.size(), own.likeliest.size());
+  ASSERT_EQ(own.second.size(), own.likeliest.size());
+  for (size_t i = 0; i < own.logits.size(); ++i) {
+    std::vector<float> falling = own.logits[i];
+    std::sort(falling.begin(), falling.end(), std::greater<>());
+    EXPECT_NEAR(own.lead[i], falling[0] - falling[1], 1e-6) << i;
+    EXPECT_EQ(own.logits[i][static_cast<size_t>(own.second[i])], falling[1]) << i;
+  }
 }
 
 TEST_F(EvalLead, AlongAnotherAnswerItIsComparedPlaceByPlaceAndAnswersAsByItself) {
@@ -88,6 +102,10 @@ TEST_F(EvalLead, WhereItLeavesTheAnswerItGoesOnByItself) {
     EXPECT_EQ(led.answer, plain.answer) << place;
     EXPECT_TRUE(led.first_agrees);
     EXPECT_LT(led.n_agree, plain.likeliest.size());
+    EXPECT_EQ(led.n_common, place);
+    EXPECT_FALSE(led.took_second);
+    other.second[place] = plain.likeliest[place];
+    EXPECT_TRUE(this->led("the cat sat on", other).took_second);
     EXPECT_LT(led.kl[1], 1e-9) << "up to there both have the same tokens";
   }
 }

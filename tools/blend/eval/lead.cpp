@@ -14,6 +14,14 @@ int32_t likeliest(blendpp::Span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
+int32_t likeliest_but(blendpp::Span<const float> logits, int32_t token) {
+  int32_t best = token == 0 ? 1 : 0;
+  for (int32_t i = 0; i < static_cast<int32_t>(logits.size()); ++i) {
+    if (i != token && logits[i] > logits[best]) best = i;
+  }
+  return best;
+}
+
 // An answer may end, or a model stray, inside a UTF-8 sequence: U+FFFD stands for that, as in what
 // the library generates.
 std::string text_of(const blendpp::Model& model, const blendpp::Tokens& tokens) {
@@ -47,7 +55,10 @@ Reference reference_answer(const blendpp::Model& model, blendpp::Fusion& fusion,
                            const AnswerLimits& limits) {
   Reference reference;
   reference.answer = generate(model, fusion, {}, limits, [&](blendpp::Span<const float> logits) {
-    reference.likeliest.push_back(likeliest(logits));
+    const int32_t first = likeliest(logits), second = likeliest_but(logits, first);
+    reference.likeliest.push_back(first);
+    reference.second.push_back(second);
+    reference.lead.push_back(double{logits[static_cast<size_t>(first)]} - double{logits[second]});
     if (reference.logits.size() < kKlPlaces) {
       reference.logits.emplace_back(logits.begin(), logits.end());
     }
@@ -60,7 +71,7 @@ Led led_answer(const blendpp::Model& model, blendpp::Fusion& fusion, const Refer
   Led led;
   const size_t n = reference.likeliest.size();
   std::optional<blendpp::Fusion> own;  // from where it leaves the reference's answer
-  size_t n_common = 0;
+  led.n_common = n;
   for (size_t i = 0; i < n; ++i) {
     throw_if_interrupted();
     const auto logits = fusion.logits();
@@ -69,20 +80,23 @@ Led led_answer(const blendpp::Model& model, blendpp::Fusion& fusion, const Refer
       led.kl.push_back(kl_divergence(reference.logits[i], copy));
       if (i == 0) led.first = std::move(copy);
     }
-    const bool agrees = likeliest(logits) == reference.likeliest[i];
+    const int32_t preferred = likeliest(logits);
+    const bool agrees = preferred == reference.likeliest[i];
     led.n_agree += agrees ? 1 : 0;
     if (i == 0) led.first_agrees = agrees;
     if (!agrees && !own) {
       own.emplace(fusion.fork());
-      n_common = i;
+      led.n_common = i;
+      led.took_second = preferred == reference.second[i];
     }
     if (i + 1 < n) fusion.decode({reference.likeliest[i]}, interrupt_token());
   }
-  led.answer = own ? generate(model, *own,
-                              {reference.likeliest.begin(),
-                               reference.likeliest.begin() + static_cast<std::ptrdiff_t>(n_common)},
-                              limits, [](blendpp::Span<const float>) {})
-                   : reference.answer;
+  led.answer =
+      own ? generate(model, *own,
+                     {reference.likeliest.begin(),
+                      reference.likeliest.begin() + static_cast<std::ptrdiff_t>(led.n_common)},
+                     limits, [](blendpp::Span<const float>) {})
+          : reference.answer;
   return led;
 }
 

@@ -25,6 +25,10 @@ inline constexpr size_t kKlPlaces = 8;
 struct Reference {
   std::vector<Logits> logits;      // of the first kKlPlaces
   std::vector<int32_t> likeliest;  // of every position; at least one
+  // Of every position: the second likeliest token, and how far ahead of it the likeliest is: the
+  // difference of their logits, which is that of their log-probabilities, in nats.
+  std::vector<int32_t> second;
+  std::vector<double> lead;
   std::string answer;
 };
 // Generates from `fusion`, which has only been fused.
@@ -36,8 +40,10 @@ struct Led {
   std::vector<double> kl;  // KL(reference || this) in nats, in the first kKlPlaces
   size_t n_agree = 0;      // positions whose likeliest token is the reference's
   bool first_agrees = false;
-  Logits first;        // of the first position
-  std::string answer;  // its own, greedy
+  size_t n_common = 0;       // positions before the first that does not agree; all of them if none
+  bool took_second = false;  // there its likeliest token is the reference's second
+  Logits first;              // of the first position
+  std::string answer;        // its own, greedy
 };
 Led led_answer(const blendpp::Model& model, blendpp::Fusion& fusion, const Reference& reference,
                const AnswerLimits& limits);

@@ -186,6 +186,10 @@ class Runner {
     return fusion;
   }
 
+  static double smallest(const std::vector<double>& leads) {
+    return *std::min_element(leads.begin(), leads.end());
+  }
+
   // Full prefill's answer, and the outcome of comparing it with itself.
   Reference reference_of(const blendpp::Model& model, const Question& question, Outcome& outcome) {
     EvalConfig full;
@@ -193,7 +197,8 @@ class Runner {
     blendpp::Fusion fusion = fuse(model, question, full, outcome);
     Reference reference = reference_answer(model, fusion, limits_of(question.tokens.size()));
     outcome.answer = reference.answer;
-    outcome.n_places = outcome.n_agree = reference.likeliest.size();
+    outcome.n_places = outcome.n_agree = outcome.n_common = reference.likeliest.size();
+    outcome.lead = smallest(reference.lead);
     outcome.top1_agrees = outcome.same_answer = true;
     mark(*question.record, outcome);
     return reference;
@@ -210,6 +215,10 @@ class Runner {
     outcome.n_places = reference.likeliest.size();
     outcome.n_agree = led.n_agree;
     outcome.top1_agrees = led.first_agrees;
+    outcome.n_common = led.n_common;
+    outcome.took_second = led.took_second;
+    outcome.lead =
+        led.n_common < outcome.n_places ? reference.lead[led.n_common] : smallest(reference.lead);
     outcome.answer = std::move(led.answer);
     outcome.same_answer = outcome.answer == reference.answer;
     mark(*question.record, outcome);

@@ -74,6 +74,10 @@ struct Outcome {
   size_t n_places = 0;       // of full prefill's answer, its end included
   size_t n_agree = 0;        // of these, whose likeliest token is full prefill's
   bool top1_agrees = false;  // the first is
+  size_t n_common = 0;       // places before the first that does not agree; n_places if none
+  bool took_second = false;  // there it prefers full prefill's second likeliest token
+  double lead = 0;  // there full prefill's own token is so far ahead of its second, nats; if all
+                    // agree, the smallest such lead of the answer
   bool same_answer = false;  // the same text as full prefill's
   uint64_t ttft_ns = 0;      // the median of the repeats
   uint64_t n_rows = 0;
