@@ -231,6 +231,11 @@ class EvalTest(unittest.TestCase):
                 self.assertEqual(outcome["same_answer"],
                                  outcome["answer"] == question["full"]["answer"])
                 self.assertGreater(outcome["ttft_ns"], 0)
+                self.assertEqual(outcome["n_common"] == outcome["n_places"],
+                                 outcome["n_agree"] == outcome["n_places"])
+                self.assertGreaterEqual(outcome["lead"], 0)
+                # What is ahead anywhere is ahead by at least the smallest lead of the answer.
+                self.assertGreaterEqual(outcome["lead"], question["full"]["lead"])
         reuse = self.only(out, policy="reuse")
         self.assertLess(reuse["exact_match"], 1)
         self.assertEqual(self.only(out, ratio=0.4)["recovered"], 1)
