@@ -28,9 +28,9 @@ struct FirstRelease;
   static_assert(sizeof(type) >= (bytes), #type " shrank")
 
 BLEND_FIRST_RELEASE(blend_chat_document, 40);
-BLEND_FIRST_RELEASE(blend_chat_message, 32);
-BLEND_FIRST_RELEASE(blend_chat_options, 40);
-BLEND_FIRST_RELEASE(blend_text_options, 80);
+BLEND_FIRST_RELEASE(blend_chat_message, 40);
+BLEND_FIRST_RELEASE(blend_chat_options, 48);
+BLEND_FIRST_RELEASE(blend_text_options, 88);
 BLEND_FIRST_RELEASE(blend_ctx_options, 56);
 BLEND_FIRST_RELEASE(blend_lora, 24);
 BLEND_FIRST_RELEASE(blend_lora_info, 64);

@@ -225,7 +225,12 @@ public final class Model implements AutoCloseable {
    *     them; empty: nothing
    */
   public record Message(String role, String content, String members) {
-    /** A turn of words. */
+    /**
+     * A turn of words.
+     *
+     * @param role as the chat template knows it
+     * @param content what was said
+     */
     public Message(String role, String content) {
       this(role, content, "");
     }
