@@ -50,6 +50,13 @@ TEST(ToolCalls, InTheFormOfHermes) {
   // Arguments as a text of JSON.
   expect_read(kHermes, R"(<tool_call>{"name": "time", "arguments": "{\"a\": 1}"}</tool_call>)",
               R"(|time({"a": 1}))");
+  // A mark in a string ends nothing, and an open string ends with its line.
+  expect_read(kHermes,
+              R"(<tool_call>{"name": "time", "arguments": {"a": "\"</tool_call> "}}</tool_call>)",
+              R"(|time({"a": "\"</tool_call> "}))");
+  expect_read(kHermes,
+              "<tool_call>{\"name\": \"ti\n</tool_call><tool_call>{\"name\": \"time\"}</tool_call>",
+              "<tool_call>{\"name\": \"ti\n</tool_call>|time({})");
   // The end mark may be missing: some models end with the call.
   expect_read(kHermes, R"(<tool_call>{"name": "time", "arguments": {}})", "|time({})");
 }

@@ -31,6 +31,23 @@ size_t begin_of_mark(std::string_view text, std::string_view mark) {
   return end_of_text(text.substr(0, text.size() - n));
 }
 
+// Where `mark` stands in JSON behind `at`, in none of its strings. A string ends with its line.
+size_t find_outside_strings(std::string_view json, std::string_view mark, size_t at) {
+  for (bool in_string = false; at < json.size(); ++at) {
+    const char c = json[at];
+    if (in_string && c == '\\') {
+      ++at;
+    } else if (c == '"') {
+      in_string = !in_string;
+    } else if (c == '\n') {
+      in_string = false;
+    } else if (!in_string && json.substr(at).starts_with(mark)) {
+      return at;
+    }
+  }
+  return json.npos;
+}
+
 // The text of a JSON string; "": it is none.
 std::string decoded(std::string_view json) {
   if (json.empty() || json.front() != '"') return {};
@@ -110,12 +127,11 @@ std::string ToolCallReader::take(std::string_view piece) {
       in_call_ = true;
       continue;
     }
-    if (form_.close.empty()) break;
-    const size_t close = held_.find(form_.close);
+    if (form_.close.empty() || held_.find(form_.close) == held_.npos) break;
+    const size_t begin = held_.find(form_.open) + form_.open.size();
+    const size_t close = find_outside_strings(held_, form_.close, begin);
     if (close == held_.npos) break;
     const size_t end = close + form_.close.size();
-    const size_t open = held_.find(form_.open);
-    const size_t begin = open < close ? open + form_.open.size() : 0;
     if (!read_call(std::string_view(held_).substr(begin, close - begin), false)) {
       shown += held_.substr(0, end);
     }
