@@ -37,7 +37,7 @@ Json* member(Json& json, std::string_view name) {
 }
 
 void read_arguments(Json& calls) {
-  if (calls.array() == nullptr) return;
+  if (calls.array() == nullptr) return;  // null
   for (Json& call : *calls.array()) {
     Json* const function = member(call, "function");
     Json* const arguments = function == nullptr ? nullptr : member(*function, "arguments");
@@ -105,7 +105,12 @@ Result<Dict> read_members(std::string_view json) {
                         "'%s' is among its further members: it has a place of its own",
                         name.c_str());
     }
-    if (name == "tool_calls") read_arguments(value);
+    if (name == "tool_calls") {
+      if (!value.is_null() && value.array() == nullptr) {
+        return Status{BLEND_E_INVALID_ARGUMENT, "its 'tool_calls' are not a JSON list"};
+      }
+      read_arguments(value);
+    }
     BLEND_ASSIGN(Value made, Value::from_json(value, kMessage));
     out.emplace_back(Value::text(name, kMessage), std::move(made));
   }

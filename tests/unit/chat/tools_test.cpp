@@ -176,6 +176,8 @@ TEST(ChatTools, WrongOnesAreNamed) {
   EXPECT_NE(said("", "[]").find("message 0"), std::string::npos);
   EXPECT_NE(said("", R"({"role": "system"})").find("'role'"), std::string::npos);
   EXPECT_NE(said("", R"({"tool_calls": [{}]})").find("no function with a name"), std::string::npos);
+  EXPECT_NE(said("", R"({"tool_calls": {"name": "f"}})").find("not a JSON list"),
+            std::string::npos);
   EXPECT_NE(said("[{}]", "", R"({"tools": []})").find("twice"), std::string::npos);
   PromptOptions none;
   none.tools = "[]";
