@@ -102,7 +102,7 @@ void read_messages(Json& body, Request& out) {
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     wrong("messages", "must be a list of at least one message");
   }
-  std::vector<std::pair<std::string, std::string>> calls;
+  std::unordered_map<std::string, std::string> calls;
   for (size_t i = 0; i < messages->size(); ++i) {
     Json& m = (*messages)[i];
     const std::string name = "messages[" + std::to_string(i) + "]";

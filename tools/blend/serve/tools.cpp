@@ -171,7 +171,7 @@ Tools read_tools(const Json& body, ToolTexts texts) {
 }
 
 std::string tool_members(const Json& message, const std::string& where,
-                         std::vector<std::pair<std::string, std::string>>& calls) {
+                         std::unordered_map<std::string, std::string>& calls) {
   Ordered out = Ordered::object();
   const auto string = [&](const Json& object, const char* name, const std::string& in) {
     const Json* const value = member(object, name);
@@ -196,15 +196,14 @@ std::string tool_members(const Json& message, const std::string& where,
          {"type", "function"},
          {"function",
           {{"name", name}, {"arguments", string(function, "arguments", in + ".function")}}}});
-    calls.emplace_back(id, name);
+    if (!id.empty()) calls.insert_or_assign(id, name);
   }
   if (message["role"] == "tool") {
     const std::string id = string(message, "tool_call_id", where);
     std::string name = string(message, "name", where);
     // Templates that write the function's name expect it here, and OpenAI's clients leave it out.
-    const auto made = std::find_if(calls.rbegin(), calls.rend(),
-                                   [&](const auto& call) { return call.first == id; });
-    if (name.empty() && !id.empty() && made != calls.rend()) name = made->second;
+    const auto made = calls.find(id);
+    if (name.empty() && made != calls.end()) name = made->second;
     if (!id.empty()) out["tool_call_id"] = id;
     if (!name.empty()) out["name"] = name;
   }
