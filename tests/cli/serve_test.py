@@ -517,9 +517,32 @@ class ServeTest(ServeCase):
         cut = server.post(chat(tools=[tool("say", text)], tool_choice="required", max_tokens=60))[1]["choices"][0]
         self.assertEqual(cut["finish_reason"], "length")
         self.assertTrue(cut["message"]["tool_calls"][0]["function"]["arguments"].startswith('{"text": "'), cut)
+        for more, reason in (({"stop": ['"arguments"']}, "stop"), ({"max_tokens": 2}, "length")):
+            cut = server.post({**asked(tool_choice="required", seed=1), **more})[1]["choices"][0]
+            self.assertNotIn("tool_calls", cut["message"])
+            self.assertTrue(cut["message"]["content"].startswith("{"), cut)
+            self.assertEqual(cut["finish_reason"], reason)
         status, answer, _ = server.post(chat(tools=[tool("f", {"type": "object", "not": {}})], tool_choice="required"))
         self.assertEqual((status, answer["error"]["param"]), (400, "tools"))
         self.assertIn("'not'", answer["error"]["message"])
+
+    def test_parts_of_a_functions_schema_are_found(self):
+        server = self.serve(model=self.slow_model)  # for its context
+        # Names of parameters may be words of JSON Schema, and both places of parts may have a name.
+        words = ("const", "enum", "default", "examples", "properties", "$defs")
+        part = {name: {"$ref": "#/$defs/Part"} for name in words}
+        schema = {"type": "object", "properties": {**part, "old": {"$ref": "#/definitions/Part"}},
+                  "required": [*words, "old"], "additionalProperties": False,
+                  "$defs": {"Part": {"type": "boolean"}}, "definitions": {"Part": {"type": "null"}}}
+        body = chat(tools=[tool("f", schema)], tool_choice="required", temperature=1, seed=1, max_tokens=300)
+        status, answer, _ = server.post(body)
+        if "BLEND_GRAMMAR" in str(answer):
+            return
+        self.assertEqual(status, 200, answer)
+        call, = answer["choices"][0]["message"]["tool_calls"]
+        arguments = json.loads(call["function"]["arguments"])
+        self.assertEqual({name: type(value) for name, value in arguments.items()},
+                         {**dict.fromkeys(words, bool), "old": type(None)})
 
     def test_tools_are_told_to_the_model(self):
         server = self.serve(model=self.slow_model)

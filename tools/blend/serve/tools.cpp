@@ -1,6 +1,7 @@
 #include "tools.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "raw_member.h"
 #include "request.h"
@@ -126,25 +127,36 @@ void read_choice(const Json* choice, Tools& out) {
   if (is_named) keep_only(out, (*choice)["function"]["name"].get<std::string>());
 }
 
+// Where a schema keeps parts that its references name, and how their names begin in the whole.
+constexpr std::pair<const char*, char> kPlaces[] = {{"$defs", '.'}, {"definitions", ':'}};
+
+bool is_any(std::string_view name, std::initializer_list<std::string_view> of) {
+  return std::find(of.begin(), of.end(), name) != of.end();
+}
+
+std::string moved(const std::string& to, const std::string& root) {
+  for (const auto& [place, mark] : kPlaces) {
+    const std::string begin = std::string("#/") + place + '/';
+    if (to.starts_with(begin)) return "#/$defs/" + root + mark + to.substr(begin.size());
+  }
+  return to == "#" ? "#/$defs/" + root : to;
+}
+
 // Takes a schema's references to its own parts to where it stands now. What is data, not a schema,
-// is left alone.
-void move_references(Ordered& schema, const std::string& root) {
+// is left alone. has_names: its members are not keywords but names of schemas.
+void move_references(Ordered& schema, const std::string& root, bool has_names = false) {
   if (schema.is_array()) {
     for (Ordered& item : schema) move_references(item, root);
   }
   if (!schema.is_object()) return;
   for (auto& [name, value] : schema.items()) {
-    if (name == "$ref" && value.is_string()) {
-      auto& to = value.get_ref<std::string&>();
-      for (const std::string_view place : {"#/$defs/", "#/definitions/"}) {
-        if (to.starts_with(place)) {
-          to = "#/$defs/" + root + '.' + to.substr(place.size());
-          break;
-        }
-      }
-      if (to == "#") to = "#/$defs/" + root;
-    } else if (name != "const" && name != "enum" && name != "default" && name != "examples") {
+    if (has_names) {
       move_references(value, root);
+    } else if (name == "$ref" && value.is_string()) {
+      value = moved(value.get_ref<const std::string&>(), root);
+    } else if (!is_any(name, {"const", "enum", "default", "examples"})) {
+      move_references(value, root,
+                      is_any(name, {"properties", "patternProperties", "$defs", "definitions"}));
     }
   }
 }
@@ -219,9 +231,9 @@ std::string call_schema(const Tools& tools, std::string_view arguments) {
                          ? Ordered{{"type", "object"}, {"additionalProperties", false}}
                          : Ordered::parse(tools.parameters[i]);
     move_references(schema, root);
-    for (const char* const place : {"$defs", "definitions"}) {
+    for (const auto& [place, mark] : kPlaces) {
       if (!schema.contains(place) || !schema[place].is_object()) continue;
-      for (auto& [name, part] : schema[place].items()) definitions[root + '.' + name] = part;
+      for (auto& [name, part] : schema[place].items()) definitions[root + mark + name] = part;
       schema.erase(place);
     }
     // Without a type, any JSON would satisfy it.
