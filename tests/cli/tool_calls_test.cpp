@@ -181,6 +181,13 @@ TEST(ToolCalls, ManyResultsFindTheirFunctions) {
 
 TEST(ToolCalls, TheTemplateSaysTheForm) {
   EXPECT_EQ(tool_form("{{ messages }}").open, "<tool_call>");  // it is told in the form of Hermes
+  for (const char* const without : {"{# no tools #}{{ messages }}", "tools {{ messages }}",
+                                    "{{ 'tools' }}", "{{ my_tools }}"}) {
+    EXPECT_EQ(tool_form(without).open, "<tool_call>") << without;
+  }
+  for (const char* const with : {"{%- if tools-%}", "{{tools[0]}}", "{% if not tools is none %}"}) {
+    EXPECT_EQ(tool_form(with).open, "") << with;
+  }
   EXPECT_EQ(tool_form(kLlama).arguments, "parameters");
   EXPECT_EQ(tool_form("{{ tools }}").arguments, "arguments");
 }

@@ -55,12 +55,36 @@ std::string decoded(std::string_view json) {
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
+// Whether a template has that variable: a word of its statements, none of its texts and comments.
+bool names(std::string_view source, std::string_view variable) {
+  static constexpr std::string_view kWord =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.'\"";
+  bool in_code = false;
+  for (size_t at = 0; at + 1 < source.size(); ++at) {
+    const std::string_view mark = source.substr(at, 2);
+    if (!in_code && mark == "{#") {
+      at = std::min(source.find("#}", at + 2), source.size());
+    } else if (mark == "{{" || mark == "{%") {
+      in_code = true;
+    } else if (mark == "}}" || mark == "%}") {
+      in_code = false;
+    } else if (in_code && source.substr(at).starts_with(variable)) {
+      const size_t end = at + variable.size();
+      const bool begins = kWord.find(source[at - 1]) == kWord.npos;
+      const bool ends =
+          end == source.size() || source[end] == '.' || kWord.find(source[end]) == kWord.npos;
+      if (begins && ends) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 ToolForm tool_form(std::string_view chat_template) {
   static constexpr ToolForm kHermes = {"<tool_call>", "</tool_call>", "<tool_call>\n", "arguments",
                                        false};
-  if (has(chat_template, "<tool_call>") || !has(chat_template, "tools")) return kHermes;
+  if (has(chat_template, "<tool_call>") || !names(chat_template, "tools")) return kHermes;
   if (has(chat_template, "[TOOL_CALLS]")) {
     return {"[TOOL_CALLS]", "", "[TOOL_CALLS] [", "arguments", true};
   }
