@@ -87,12 +87,6 @@ void chat_arguments(const fixture* f) {
 
 /* Functions, a call, its result, by a template that has no place for them. */
 void chat_has_tools(const fixture* f) {
-  struct {
-    uint32_t struct_size;
-    const char* role;
-    const char* content;
-    size_t content_bytes;
-  } older[2];
   blend_chat_message m[3];
   blend_chat_options o = {.struct_size = sizeof o};
   blend_text_options texts = {.struct_size = sizeof texts};
@@ -114,18 +108,6 @@ void chat_has_tools(const fixture* f) {
   CHECK(strstr(text, "<tools>\n{\"function\": {\"name\": \"f\"}}\n</tools>") != NULL);
   CHECK(strstr(text, "[assistant] <tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n") != NULL);
   CHECK(strstr(text, "[user] <tool_response>\nshe\n</tool_response>\n") != NULL);
-  blend_chat_close(chat);
-  /* Messages of a host with an older header, which has no members. */
-  for (int i = 0; i < 2; ++i) {
-    older[i].struct_size = sizeof older[i];
-    older[i].role = "user";
-    older[i].content = i == 0 ? "a" : "b";
-    older[i].content_bytes = 1;
-  }
-  CHECK_OK(blend_chat_render(&chat, w.model, (const blend_chat_message*)(const void*)older, 2, NULL,
-                             0, &o, &err));
-  CHECK_OK(blend_chat_get_text(chat, &text, &n, &err));
-  CHECK(strstr(text, "[user] a\n[user] b\n") != NULL);
   blend_chat_close(chat);
   chat = NULL;
   o.tools = "{}";
