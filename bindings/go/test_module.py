@@ -61,7 +61,8 @@ def main(package, go, library, pc, source_tree, model):
             assert not path.is_file() or source_tree not in path.read_text(), f"{path} names {source_tree}"
 
         installed = re.search(r"^libdir=\$\{prefix\}/(.*)$", pathlib.Path(pc).read_text(), re.M)[1]
-        # Beside the package: Go's cache remembers where the library was when it built the module.
+        # Go's cache remembers where the library was when the wrapper was compiled, perhaps for another test: hence
+        # LIBRARY_PATH, and a place that stays.
         prefix = pathlib.Path(package).parent / "prefix"
         shutil.rmtree(prefix, ignore_errors=True)
         lib = prefix / installed
@@ -74,7 +75,7 @@ def main(package, go, library, pc, source_tree, model):
         for tool in TOOLS:
             (tools / tool).symlink_to(go if tool == "go" else shutil.which(tool))
         environment = {**os.environ, "PATH": str(tools), "PKG_CONFIG_PATH": str(lib / "pkgconfig"),
-                       "LD_LIBRARY_PATH": str(lib)}
+                       "LD_LIBRARY_PATH": str(lib), "LIBRARY_PATH": str(lib)}
         assert shutil.which("swig", path=environment["PATH"]) is None
 
         program = folder / "program"

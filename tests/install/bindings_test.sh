@@ -35,7 +35,9 @@ java)
 go)
   PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name blend.pc)")
   LD_LIBRARY_PATH=$(dirname "$PKG_CONFIG_PATH")
-  export PKG_CONFIG_PATH LD_LIBRARY_PATH
+  # Go's cache does not ask whether the library still lies where it lay when the wrapper was compiled.
+  LIBRARY_PATH=$LD_LIBRARY_PATH
+  export PKG_CONFIG_PATH LD_LIBRARY_PATH LIBRARY_PATH
   mkdir program
   cp "$examples/go/smallest/main.go" program/
   cd program
