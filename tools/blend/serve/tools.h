@@ -31,7 +31,8 @@ Tools read_tools(const Json& body, ToolTexts texts);
 
 // What a message of a body has besides role and content, for blend_chat_message: tool_calls of
 // the assistant, tool_call_id and name of a result. `calls`: functions of earlier calls by their
-// ids, to which those of this message are added. `where`: how errors name it. Throws HttpError (400).
+// ids, to which those of this message are added. `where`: how errors name it. Throws HttpError
+// (400).
 std::string tool_members(const Json& message, const std::string& where,
                          std::unordered_map<std::string, std::string>& calls);
 
