@@ -7,6 +7,7 @@
 
 #include "../chunker.h"
 #include "../command.h"
+#include "members.h"
 #include "raw_member.h"
 
 namespace blend_cli::serve {
@@ -19,20 +20,6 @@ constexpr size_t kMostDocuments = 4096;
 constexpr size_t kMostAnswers = 16;
 constexpr size_t kMostPrompts = 128;
 constexpr size_t kMostInputs = 2048;
-
-[[noreturn]] void wrong(const std::string& name, const std::string& what) {
-  throw HttpError(400, "'" + name + "' " + what, {}, name);
-}
-
-// The member if it is there and not null.
-const Json* given(const Json& body, const char* name) {
-  const auto it = body.find(name);
-  return it == body.end() || it->is_null() ? nullptr : &*it;
-}
-Json* given(Json& body, const char* name) {
-  const auto it = body.find(name);
-  return it == body.end() || it->is_null() ? nullptr : &*it;
-}
 
 double number(const Json& body, const char* name, double otherwise, double low, double high) {
   const Json* const v = given(body, name);

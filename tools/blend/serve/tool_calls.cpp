@@ -18,7 +18,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kWhite) + 1 - begin);
 }
 
-// Without the white space behind it.
+// Where the text ends, without white space after it.
 size_t end_of_text(std::string_view text) {
   const size_t last = text.find_last_not_of(kWhite);
   return last == text.npos ? 0 : last + 1;
@@ -31,7 +31,7 @@ size_t begin_of_mark(std::string_view text, std::string_view mark) {
   return end_of_text(text.substr(0, text.size() - n));
 }
 
-// Where `mark` stands in JSON behind `at`, in none of its strings. A string ends with its line.
+// Where `mark` stands in JSON from `at` on, outside of strings. A string ends with its line.
 size_t find_outside_strings(std::string_view json, std::string_view mark, size_t at) {
   for (bool in_string = false; at < json.size(); ++at) {
     const char c = json[at];
@@ -175,7 +175,7 @@ std::string ToolCallReader::end(bool is_cut) {
     if (open != call.npos) call.remove_prefix(open + form_.open.size());
     if (read_calls(call, is_cut)) return {};
   } else if (!calls_.empty() && trim(rest).empty()) {
-    return {};  // white space behind the last call
+    return {};  // white space after the last call
   }
   return rest;
 }

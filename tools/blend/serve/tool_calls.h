@@ -10,7 +10,7 @@ namespace blend_cli::serve {
 // How a model writes its calls.
 struct ToolForm {
   std::string_view open;       // stands before a call; "": the answer is one call, or none
-  std::string_view close;      // stands behind it; "": a call ends with the answer
+  std::string_view close;      // stands after it; "": a call ends with the answer
   std::string_view begin;      // what the answer begins with where it must be a call
   std::string_view arguments;  // the name of that member
   bool short_ids = false;      // the template takes ids of nine letters and digits, no others

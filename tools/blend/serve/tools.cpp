@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "members.h"
 #include "raw_member.h"
-#include "request.h"
 
 namespace blend_cli::serve {
 namespace {
@@ -15,15 +15,6 @@ constexpr size_t kMostTools = 128;
 constexpr size_t kMostCalls = 128;
 constexpr size_t kMostToolBytes = size_t{256} << 10;
 constexpr size_t kMostName = 64;
-
-[[noreturn]] void refuse(const std::string& name, const std::string& what) {
-  throw HttpError(400, "'" + name + "' " + what, {}, name);
-}
-
-const Json* member(const Json& object, const char* name) {
-  const auto it = object.find(name);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
 
 bool is_name(const Json* value) {
   if (value == nullptr || !value->is_string()) return false;
@@ -37,44 +28,44 @@ bool is_name(const Json* value) {
 
 // The object of a function, in a list's element that has the type.
 const Json& function_of(const Json& item, const std::string& where) {
-  if (!item.is_object()) refuse(where, "must be an object");
-  const Json* const type = member(item, "type");
+  if (!item.is_object()) wrong(where, "must be an object");
+  const Json* const type = given(item, "type");
   if (type != nullptr && *type != "function") {
-    refuse(where + ".type", "must be \"function\": there are no other tools");
+    wrong(where + ".type", "must be \"function\": there are no other tools");
   }
-  const Json* const function = member(item, "function");
+  const Json* const function = given(item, "function");
   if (function == nullptr || !function->is_object()) {
-    refuse(where + ".function", "must be an object with the name of a function");
+    wrong(where + ".function", "must be an object with the name of a function");
   }
-  if (!is_name(member(*function, "name"))) {
-    refuse(where + ".function.name",
-           "must be of 1 to " + std::to_string(kMostName) + " letters, digits, '_' and '-'");
+  if (!is_name(given(*function, "name"))) {
+    wrong(where + ".function.name",
+          "must be of 1 to " + std::to_string(kMostName) + " letters, digits, '_' and '-'");
   }
   return *function;
 }
 
 void check_function(const Json& function, const std::string& where) {
-  const Json* const description = member(function, "description");
+  const Json* const description = given(function, "description");
   if (description != nullptr && !description->is_string()) {
-    refuse(where + ".description", "must be a string");
+    wrong(where + ".description", "must be a string");
   }
-  const Json* const parameters = member(function, "parameters");
+  const Json* const parameters = given(function, "parameters");
   if (parameters == nullptr) return;
-  if (!parameters->is_object()) refuse(where + ".parameters", "must be an object, a JSON schema");
-  const Json* const type = member(*parameters, "type");
+  if (!parameters->is_object()) wrong(where + ".parameters", "must be an object, a JSON schema");
+  const Json* const type = given(*parameters, "type");
   if (type != nullptr && *type != "object") {
-    refuse(where + ".parameters", "must be a schema of the type \"object\"");
+    wrong(where + ".parameters", "must be a schema of the type \"object\"");
   }
 }
 
 void read_list(const Json& list, std::string text, Tools& out) {
   if (!list.is_array() || list.size() > kMostTools) {
-    refuse("tools", "must be a list of at most " + std::to_string(kMostTools) + " functions");
+    wrong("tools", "must be a list of at most " + std::to_string(kMostTools) + " functions");
   }
   // Written with escapes in its name, it is not found as text.
   out.json = text.empty() ? list.dump() : std::move(text);
   if (out.json.size() > kMostToolBytes) {
-    refuse("tools", "has more than " + std::to_string(kMostToolBytes >> 10) + " KiB");
+    wrong("tools", "has more than " + std::to_string(kMostToolBytes >> 10) + " KiB");
   }
   const std::vector<std::string_view> items = raw_items(out.json);
   for (size_t i = 0; i < list.size(); ++i) {
@@ -83,11 +74,11 @@ void read_list(const Json& list, std::string text, Tools& out) {
     check_function(function, where + ".function");
     auto name = function["name"].get<std::string>();
     if (std::find(out.names.begin(), out.names.end(), name) != out.names.end()) {
-      refuse(where + ".function.name", "is '" + name + "' twice");
+      wrong(where + ".function.name", "is '" + name + "' twice");
     }
     out.names.push_back(std::move(name));
     std::string parameters(raw_member(raw_member(items[i], "function"), "parameters"));
-    if (const Json* const tree = member(function, "parameters"); tree == nullptr) {
+    if (const Json* const tree = given(function, "parameters"); tree == nullptr) {
       parameters.clear();  // null
     } else if (parameters.empty()) {
       parameters = tree->dump();
@@ -99,8 +90,8 @@ void read_list(const Json& list, std::string text, Tools& out) {
 void keep_only(Tools& tools, const std::string& name) {
   const auto at = std::find(tools.names.begin(), tools.names.end(), name);
   if (at == tools.names.end()) {
-    refuse("tool_choice",
-           "names the function '" + name.substr(0, kMostName) + "', which 'tools' does not have");
+    wrong("tool_choice",
+          "names the function '" + name.substr(0, kMostName) + "', which 'tools' does not have");
   }
   const auto i = static_cast<size_t>(at - tools.names.begin());
   tools.names = {name};
@@ -118,11 +109,11 @@ void read_choice(const Json* choice, Tools& out) {
                         choice->contains("function") && (*choice)["function"].is_object() &&
                         (*choice)["function"].value("name", Json()).is_string();
   if (*choice != "required" && !is_named) {
-    refuse("tool_choice",
-           "must be \"none\", \"auto\", \"required\", or {\"type\": \"function\", "
-           "\"function\": {\"name\": ...}}");
+    wrong("tool_choice",
+          "must be \"none\", \"auto\", \"required\", or {\"type\": \"function\", "
+          "\"function\": {\"name\": ...}}");
   }
-  if (out.names.empty()) refuse("tool_choice", "needs 'tools'");
+  if (out.names.empty()) wrong("tool_choice", "needs 'tools'");
   out.choice = Tools::Choice::required;
   if (is_named) keep_only(out, (*choice)["function"]["name"].get<std::string>());
 }
@@ -170,13 +161,13 @@ ToolTexts tool_texts(std::string_view body) {
 
 Tools read_tools(const Json& body, ToolTexts texts) {
   Tools out;
-  if (const Json* const list = member(body, "tools")) {
+  if (const Json* const list = given(body, "tools")) {
     read_list(*list, std::move(texts.tools), out);
   }
-  read_choice(member(body, "tool_choice"), out);
+  read_choice(given(body, "tool_choice"), out);
   if (out.choice == Tools::Choice::none) out.json.clear();
-  if (const Json* const parallel = member(body, "parallel_tool_calls")) {
-    if (!parallel->is_boolean()) refuse("parallel_tool_calls", "must be true or false");
+  if (const Json* const parallel = given(body, "parallel_tool_calls")) {
+    if (!parallel->is_boolean()) wrong("parallel_tool_calls", "must be true or false");
     out.parallel = parallel->get<bool>();
   }
   return out;
@@ -186,17 +177,17 @@ std::string tool_members(const Json& message, const std::string& where,
                          std::unordered_map<std::string, std::string>& calls) {
   Ordered out = Ordered::object();
   const auto string = [&](const Json& object, const char* name, const std::string& in) {
-    const Json* const value = member(object, name);
-    if (value != nullptr && !value->is_string()) refuse(in + "." + name, "must be a string");
+    const Json* const value = given(object, name);
+    if (value != nullptr && !value->is_string()) wrong(in + "." + name, "must be a string");
     return value == nullptr ? std::string() : value->get<std::string>();
   };
-  const Json* const list = member(message, "tool_calls");
+  const Json* const list = given(message, "tool_calls");
   if (list != nullptr && (!list->is_array() || list->size() > kMostCalls)) {
-    refuse(where + ".tool_calls",
-           "must be a list of at most " + std::to_string(kMostCalls) + " calls");
+    wrong(where + ".tool_calls",
+          "must be a list of at most " + std::to_string(kMostCalls) + " calls");
   }
   if (list != nullptr && !list->empty() && message["role"] != "assistant") {
-    refuse(where + ".tool_calls", "belongs to a message of the role \"assistant\"");
+    wrong(where + ".tool_calls", "belongs to a message of the role \"assistant\"");
   }
   for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
     const std::string in = where + ".tool_calls[" + std::to_string(i) + "]";
@@ -239,12 +230,12 @@ std::string call_schema(const Tools& tools, std::string_view arguments) {
     // Without a type, any JSON would satisfy it.
     if (!schema.contains("type") && !schema.contains("$ref")) schema["type"] = "object";
     definitions[root] = std::move(schema);
-    const std::string member(arguments);
+    const std::string named(arguments);
     calls.push_back(
         {{"type", "object"},
          {"properties",
-          {{"name", {{"const", tools.names[i]}}}, {member, {{"$ref", "#/$defs/" + root}}}}},
-         {"required", {"name", member}},
+          {{"name", {{"const", tools.names[i]}}}, {named, {{"$ref", "#/$defs/" + root}}}}},
+         {"required", {"name", named}},
          {"additionalProperties", false}});
   }
   if (calls.size() == 1) {
