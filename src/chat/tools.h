@@ -27,8 +27,8 @@ Result<Value> read_tools(std::string_view json);
 // expect it.
 Result<Dict> read_members(std::string_view json);
 
-// Where the template does not read `tools`: a text at the end of the first system message, which is
-// added where there is none.
+// Where the template does not read `tools`: a text at the end of the system message that the turns
+// begin with. If they do not, one is added.
 Status tell_tools(const Value& tools, std::vector<Turn>& turns, Meter& meter);
 // Whether a rendered prompt has that text: a template may leave system messages out too.
 bool tells_tools(std::string_view prompt);

@@ -14,7 +14,7 @@ inline std::string_view text_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-// Null where there is none.
+// Null if there is none.
 inline Result<Json> read_json(const std::string& directory, const char* name) {
   Result<MappedFile> file = MappedFile::open(directory + "/" + name);
   if (file.status().code() == BLEND_E_NOT_FOUND) return Json();
