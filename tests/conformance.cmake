@@ -71,6 +71,8 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/generate.c
   ${BLEND_CAPI_DIR}/exact.c
   ${BLEND_CAPI_DIR}/fork.c
+  ${BLEND_CAPI_DIR}/forked.c
+  ${BLEND_CAPI_DIR}/lock_watch.cpp
   ${BLEND_CAPI_DIR}/generate_batch.c
   ${BLEND_CAPI_DIR}/grammar.c
   ${BLEND_CAPI_DIR}/chat.c

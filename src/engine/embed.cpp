@@ -170,7 +170,7 @@ Result<uint32_t> embedding_width(const Model& model, const EmbedOptions& options
 Status embed_texts(const Model& model, size_t n_texts, const NextTokens& next,
                    const EmbedOptions& options, float* out, const Watch& watch) {
   BLEND_ASSIGN(const uint32_t width, embedding_width(model, options));
-  const Foreground::Scope waited_for(model.runtime().foreground());  // idle work makes way
+  BLEND_ASSIGN(const auto waited_for, model.runtime().begin_call());  // idle work makes way
   TextEmbedder embedder(model, options, width, watch);
   for (size_t i = 0; i < n_texts; ++i) {
     BLEND_RETURN_IF_ERROR(watch.check());

@@ -37,6 +37,11 @@ Status Runtime::check_fork() const {
           "and open the model and the store again in this process"};
 }
 
+Result<Foreground::Scope> Runtime::begin_call() const {
+  BLEND_RETURN_IF_ERROR(check_fork());
+  return Foreground::Scope(foreground_);
+}
+
 void Runtime::keep_chunks(uint64_t device_bytes) {
   if (DeviceMemory* const memory = backend_->device_memory();
       memory != nullptr && device_bytes > 0) {

@@ -33,8 +33,10 @@ class Runtime {
   // has no memory of its own.
   DeviceTier* device_tier() const { return device_tier_.get(); }
   const Log& log() const { return log_; }
-  // Calls that a host waits for are registered here; background work asks it.
+  // For background work, which makes way for calls that a host waits for.
   Foreground& foreground() const { return foreground_; }
+  // Registers such a call as long as the result lives. FORKED, before any lock: see check_fork().
+  Result<Foreground::Scope> begin_call() const;
   // FORKED in a child of the process that made the context: its threads are not there, and a lock
   // that another thread held at the fork is held for ever.
   Status check_fork() const;

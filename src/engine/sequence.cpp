@@ -75,8 +75,7 @@ Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch,
   }
   BLEND_RETURN_IF_ERROR(check_room(tokens.size()));
   if (tokens.empty()) return Status::ok();
-  BLEND_RETURN_IF_ERROR(model_->runtime().check_fork());
-  const Foreground::Scope waited_for(model_->runtime().foreground());
+  BLEND_ASSIGN(const auto waited_for, model_->runtime().begin_call());
   std::vector<float> fresh(model_->config().n_vocab);
   const auto rows = static_cast<uint32_t>(tokens.size());
   BLEND_ASSIGN(const auto forward, Forward::create(*model_, rows));
@@ -118,7 +117,11 @@ void Sequence::append_each(std::span<Append> appends) {
 // Throws only before it has changed anything.
 void Sequence::append_together(std::span<Append> appends) {
   const Model& model = appends[0].sequence->model();
-  const Foreground::Scope waited_for(model.runtime().foreground());
+  const auto waited_for = model.runtime().begin_call();
+  if (!waited_for.is_ok()) {
+    for (Append& a : appends) a.status = waited_for.status();
+    return;
+  }
   const size_t n_vocab = model.config().n_vocab;
   std::vector<std::vector<float>> fresh(appends.size());
   std::vector<std::vector<Ahead>> ahead(appends.size());
@@ -130,7 +133,6 @@ void Sequence::append_together(std::span<Append> appends) {
   const auto begin = [&](size_t i) {
     Append& a = appends[i];
     BLEND_RETURN_IF_ERROR(a.sequence->check_room(1));
-    BLEND_RETURN_IF_ERROR(model.runtime().check_fork());
     there[i] = a.sequence->take_ahead(a.token);
     if (there[i]) return Status::ok();
     fresh[i].resize(n_vocab);

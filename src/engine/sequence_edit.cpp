@@ -143,8 +143,7 @@ Status Sequence::replace(uint64_t first, uint64_t n_old, std::span<const int32_t
                       tokens.size(), static_cast<unsigned long long>(n_old),
                       static_cast<unsigned long long>(rows), capacity());
   }
-  BLEND_RETURN_IF_ERROR(model_->runtime().check_fork());
-  const Foreground::Scope waited_for(model_->runtime().foreground());
+  BLEND_ASSIGN(const auto waited_for, model_->runtime().begin_call());
   const Edit edit = plan_edit(n_rows(), static_cast<uint32_t>(first), static_cast<uint32_t>(n_old),
                               static_cast<uint32_t>(tokens.size()));
   std::vector<int32_t> after;

@@ -152,6 +152,7 @@ void close_world(world* w);
   X(lifetime_many_times)                 \
   X(lifetime_fork)                       \
   X(lifetime_fork_while_fusing)          \
+  X(forked_takes_no_lock)                \
   X(lifetime_address_space)              \
   X(stop_cancel_before)                  \
   X(stop_cancel_from_a_thread)           \

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include "base/threads/guarded.h"
 
@@ -16,13 +17,15 @@ class Foreground {
   // A caller waits as long as one of these lives.
   class Scope {
    public:
-    explicit Scope(Foreground& foreground) : foreground_(foreground) { foreground_.enter(); }
-    ~Scope() { foreground_.leave(); }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
+    explicit Scope(Foreground& foreground) : foreground_(&foreground) { foreground_->enter(); }
+    Scope(Scope&& other) noexcept : foreground_(std::exchange(other.foreground_, nullptr)) {}
+    Scope& operator=(Scope&&) = delete;
+    ~Scope() {
+      if (foreground_ != nullptr) foreground_->leave();
+    }
 
    private:
-    Foreground& foreground_;
+    Foreground* foreground_;  // null: moved from
   };
 
   // Blocks until no caller has waited for `quiet`, but at most for `most`: under constant load

@@ -51,15 +51,19 @@ Batch::Batch(const std::shared_ptr<const Model>& model, const StoreAccess& store
 }
 
 std::vector<Result<Fused>> Batch::run(std::unique_ptr<Sequence>& resident) {
-  const Foreground::Scope waited_for(model_->runtime().foreground());
+  std::vector<Result<Fused>> results;
+  results.reserve(entries_.size());  // nothing may fail once the rows are in a resident sequence
+  const auto waited_for = model_->runtime().begin_call();
+  if (!waited_for.is_ok()) {
+    for (size_t i = 0; i < entries_.size(); ++i) results.emplace_back(waited_for.status());
+    return results;
+  }
   if (store_.fidelity != nullptr) store_.fidelity->look(model_->fingerprint());  // no snapshot yet
   const std::span<const int32_t> tokens =
       resident == nullptr ? std::span<const int32_t>() : std::span(resident->tokens());
   for (Entry& e : entries_) {
     settle(e, prepare(e, &e == &entries_.front() ? tokens : std::span<const int32_t>()));
   }
-  std::vector<Result<Fused>> results;
-  results.reserve(entries_.size());  // nothing may fail once the rows are in a resident sequence
   // Damage is found when the chunk's bytes are read. The chunk is then a miss, and the passes begin
   // again. That is rare, so the lost time does not matter. Each round replaces one chunk.
   while (!round(resident)) {
