@@ -256,7 +256,12 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
   });
 }
 
-void blend_store_close(blend_store* store) { delete store; }
+void blend_store_close(blend_store* store) {
+  // Leaked in a forked child: the end of a condition variable waits for the threads that wait for
+  // it, which the child does not have.
+  if (store != nullptr && store->idle->forked()) return;
+  delete store;
+}
 
 int32_t blend_store_flush(const blend_store* store, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {

@@ -17,7 +17,6 @@ FidelityChecks::FidelityChecks(std::shared_ptr<IdleWorker> worker,
 }
 
 void FidelityChecks::close() {
-  if (forked()) return;
   {
     const MutexLock lock(mutex_);
     if (std::exchange(closed_, true)) return;

@@ -34,7 +34,6 @@ DeferredPrefill::DeferredPrefill(std::shared_ptr<IdleWorker> worker,
 }
 
 DeferredPrefill::~DeferredPrefill() {
-  if (forked()) return;
   cancel_.request();
   worker_->leave(*this);
   const size_t n_left = ids_.size();

@@ -20,10 +20,6 @@ constexpr auto kMostWait = std::chrono::milliseconds(1000);
 IdleWorker::IdleWorker(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
 
 IdleWorker::~IdleWorker() {
-  if (forked()) {
-    if (thread_.joinable()) thread_.detach();  // the thread exists in the parent only
-    return;
-  }
   {
     const MutexLock lock(mutex_);
     stop_ = true;
@@ -38,7 +34,6 @@ void IdleWorker::enter(Client& client) {
 }
 
 void IdleWorker::leave(Client& client) {
-  if (forked()) return;
   const Foreground::Hurry hurry(foreground());
   MutexLock lock(mutex_);
   std::erase(clients_, &client);

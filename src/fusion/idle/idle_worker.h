@@ -19,7 +19,7 @@
 namespace blend {
 
 // Thread-safe. Its thread starts with the first job. In a child of the process that made it the
-// thread does not exist, and it does nothing.
+// thread does not exist: the worker and its clients are leaked there.
 class IdleWorker {
  public:
   class Client {
