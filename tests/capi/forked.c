@@ -34,9 +34,22 @@ static int32_t take_chunk(void* user, const blend_chunk_info* info, const char* 
   return 0;
 }
 
+static int32_t take_metric(void* user, const char* name, const char* labels, const char* help,
+                           uint32_t flags, double value) {
+  (void)user, (void)name, (void)labels, (void)help, (void)flags, (void)value;
+  return 0;
+}
+
+static int32_t take_row(void* user, const blend_fidelity_row* row) {
+  (void)user, (void)row;
+  return 0;
+}
+
 static void use_model(const inherited* in, const fixture* f) {
   blend_fuse_options full = fuse_options(), o = fuse_options();
   blend_fuse_request request = {.struct_size = sizeof request};
+  blend_corpus_chunk corpus = {.struct_size = sizeof corpus};
+  blend_machine* machine = NULL;
   blend_model* model = NULL;
   blend_store* store = NULL;
   blend_fusion* fusion = NULL;
@@ -65,6 +78,10 @@ static void use_model(const inherited* in, const fixture* f) {
   EXPECT_FORKED(blend_fuse_texts(&fusion, in->w.model, in->w.store, &document, 1, "a", NULL, NULL));
   EXPECT_FORKED(blend_precompute_texts(in->w.model, in->w.store, &document, 1, NULL, NULL, NULL));
   EXPECT_FORKED(blend_precompute(in->w.model, in->w.store, in->tokens, 12, NULL, NULL, NULL));
+  corpus.tokens = in->tokens;
+  corpus.n_tokens = 12;
+  EXPECT_FORKED(blend_precompute_corpus(in->w.model, in->w.store, &corpus, 1, NULL, NULL));
+  EXPECT_FORKED(blend_machine_open(&machine, in->w.model, path_in(f, "machine"), NULL, NULL));
   EXPECT_FORKED(blend_chunk_find(in->w.model, in->w.store, in->tokens, 12, NULL, NULL, NULL));
   EXPECT_FORKED(blend_chat_render_texts(&chat, in->w.model, &document, 1, "a", NULL, NULL));
   if (in->grammar == NULL) return;
@@ -77,10 +94,15 @@ static void use_model(const inherited* in, const fixture* f) {
 static void use_fusion(const inherited* in) {
   blend_fuse_options o = fuse_options();
   blend_fusion* fusion = NULL;
+  blend_generate_request request = {.struct_size = sizeof request};
+  int32_t code = 0;
   size_t n = 0;
   EXPECT_FORKED(blend_fusion_decode(in->fusion, in->tokens, 1, NULL, NULL));
   EXPECT_FORKED(blend_fusion_decode(in->fusion, in->tokens, 2, NULL, NULL));
   EXPECT_FORKED(blend_fusion_generate(in->fusion, NULL, NULL, NULL, &n, NULL));
+  request.fusion = in->fusion;
+  (void)blend_generate_batch(&code, &n, NULL, &request, 1, NULL);
+  expect_forked(code, "a request of blend_generate_batch");
   EXPECT_FORKED(blend_fusion_extend(in->fusion, in->w.store, in->s + 2, 1, &o, NULL));
   EXPECT_FORKED(blend_fusion_erase(in->fusion, 0, 1, NULL, NULL));
   EXPECT_FORKED(blend_fusion_replace(in->fusion, 0, 1, in->tokens, 2, NULL, NULL));
@@ -97,6 +119,8 @@ static void use_store(const inherited* in, const fixture* f) {
   blend_store_stat stat = {.struct_size = sizeof stat};
   blend_store_report report = {.struct_size = sizeof report};
   blend_filter_options filter = {.struct_size = sizeof filter};
+  blend_codec_stat codec = {.struct_size = sizeof codec};
+  size_t n_bytes = 0;
   uint64_t n = 0;
   filter.label = "a";
   EXPECT_FORKED(blend_store_flush(store, NULL));
@@ -115,6 +139,10 @@ static void use_store(const inherited* in, const fixture* f) {
   EXPECT_FORKED(blend_store_repair(store, take_chunk, NULL, &n, NULL));
   EXPECT_FORKED(blend_store_copy(store, path_in(f, "copied"), NULL));
   EXPECT_FORKED(blend_store_export(store, path_in(f, "exported"), NULL, &n, NULL));
+  EXPECT_FORKED(blend_store_get_codec_stat(store, BLEND_CODEC_NONE, &codec, NULL));
+  EXPECT_FORKED(blend_store_list_metrics(store, take_metric, NULL, NULL));
+  EXPECT_FORKED(blend_store_get_metrics(store, NULL, NULL, 0, &n_bytes, NULL));
+  EXPECT_FORKED(blend_store_get_fidelity(store, in->w.model, 0, take_row, NULL, NULL));
   EXPECT_FORKED(blend_store_run_checks(store, NULL));
 }
 
