@@ -14,7 +14,8 @@ class Host(http.server.BaseHTTPRequestHandler):
             calls = [{"type": "object", "required": ["name", "arguments"], "properties": {
                 "name": {"const": f["name"]}, "arguments": f["parameters"]}} for f in (t["function"] for t in tools)]
             schema = {"anyOf": calls} if calls else asked.get("schema")
-            grammar = schema and libblend.Grammar(self.model, language="json_schema", text=json.dumps(schema))
+            grammar = None if schema is None else libblend.Grammar(
+                self.model, language="json_schema", text=json.dumps(schema))
             fusion = self.model.fuse_messages(self.store, asked["messages"], asked.get("documents", []),
                                               template_source=self.template, tools=json.dumps(tools))
         except (AttributeError, KeyError, TypeError, ValueError, libblend.BlendError) as error:

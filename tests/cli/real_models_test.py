@@ -128,6 +128,8 @@ class RealModels(unittest.TestCase):
                 if "tool_calls" not in said["message"]:
                     self.assertIn("get_weather", said["message"]["content"])
                     self.assertEqual(said["finish_reason"], "stop")
+                else:
+                    self.assertEqual({c["function"]["name"] for c in said["message"]["tool_calls"]}, {"get_time"})
             finally:
                 server.terminate()
                 server.wait(60)

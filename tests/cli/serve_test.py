@@ -537,7 +537,7 @@ class ServeTest(ServeCase):
         body = chat(tools=[tool("f", schema)], tool_choice="required", temperature=1, seed=1, max_tokens=300)
         status, answer, _ = server.post(body)
         if "BLEND_GRAMMAR" in str(answer):
-            return
+            self.skipTest("this build has no grammars")
         self.assertEqual(status, 200, answer)
         call, = answer["choices"][0]["message"]["tool_calls"]
         arguments = json.loads(call["function"]["arguments"])

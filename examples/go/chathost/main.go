@@ -101,6 +101,7 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var grammar *blend.Grammar
 	if err == nil {
 		grammar, err = h.grammar(r, &asked)
+		defer grammar.Close()
 	}
 	var fusion *blend.Fusion
 	if err == nil {
