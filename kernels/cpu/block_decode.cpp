@@ -34,9 +34,6 @@ struct PartValues {
   }
 };
 
-template <class Codes>
-constexpr size_t kScales = (Codes::kElements / Codes::kPart + 15) / 16 * 16;
-
 // A type that is unpacked by plain loops (formats/weight_codes-inl.h).
 template <class Plain>
 struct PlainCodes : Plain {
@@ -74,15 +71,9 @@ template <class Codes>
 void decode_by_table(const uint8_t* b, size_t n, float* out) {
   const D d;
   const hn::Rebind<uint8_t, D> d8;
-  const hn::Rebind<int8_t, D> ds8;
   const hn::Rebind<int32_t, D> d32;
   constexpr size_t kRun = Codes::kRun;
-  V ladder;
-  if constexpr (requires { Codes::kTable; }) {
-    ladder = hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(ds8, Codes::kTable)));
-  } else {
-    ladder = hn::Iota(d, -Codes::kMiddle);
-  }
+  const V ladder = sixteen_values<Codes>();
   HWY_ALIGN float scale[kScales<Codes>], least[kScales<Codes>];
   for (const float* const end = out + n; out != end; b += Codes::kBytes) {
     Codes::parts(b, scale, least);
@@ -106,9 +97,12 @@ void decode_by_table(const uint8_t* b, size_t n, float* out) {
 }
 
 template <class Codes>
-void decode_nibbles(const uint8_t* b, size_t n, float* out) {
-  if constexpr (kLanes == 16) return decode_by_table<Codes>(b, n, out);
-  return decode_by_codes<Codes>(b, n, out);
+void decode_as(const uint8_t* b, size_t n, float* out) {
+  if constexpr (kLanes == 16 && requires { Codes::kNibbles; }) {
+    decode_by_table<Codes>(b, n, out);
+  } else {
+    decode_by_codes<Codes>(b, n, out);
+  }
 }
 
 }  // namespace
@@ -117,37 +111,8 @@ void decode_nibbles(const uint8_t* b, size_t n, float* out) {
 // four lanes, whatever the instruction set, and a half's conversion takes a dozen instructions.
 void DecodeBlocks(BlockType type, const std::byte* data, size_t n, float* out) {
   const auto* const b = reinterpret_cast<const uint8_t*>(data);
-  switch (type) {
-    case BlockType::q4_0:
-      return decode_nibbles<CodesQ4_0>(b, n, out);
-    case BlockType::q4_1:
-      return decode_nibbles<CodesQ4_1>(b, n, out);
-    case BlockType::q5_0:
-      return decode_by_codes<CodesQ5_0>(b, n, out);
-    case BlockType::q5_1:
-      return decode_by_codes<CodesQ5_1>(b, n, out);
-    case BlockType::q8_0:
-      return decode_by_codes<CodesQ8_0>(b, n, out);
-    case BlockType::q4_k:
-      return decode_nibbles<CodesQ4_K>(b, n, out);
-    case BlockType::q5_k:
-      return decode_by_codes<CodesQ5_K>(b, n, out);
-    case BlockType::q6_k:
-      return decode_by_codes<CodesQ6_K>(b, n, out);
-    case BlockType::q2_k:
-      return decode_by_codes<CodesQ2_K>(b, n, out);
-    case BlockType::q3_k:
-      return decode_by_codes<CodesQ3_K>(b, n, out);
-    case BlockType::iq4_nl:
-      return decode_nibbles<CodesIQ4_NL>(b, n, out);
-    case BlockType::iq4_xs:
-      return decode_nibbles<CodesIQ4_XS>(b, n, out);
-    case BlockType::mxfp4:
-      return decode_nibbles<CodesMXFP4>(b, n, out);
-    default:
-      with_codes(type,
-                 [&](auto plain) { decode_by_codes<PlainCodes<decltype(plain)>>(b, n, out); });
-  }
+  if (with_vector_codes(type, [&](auto codes) { decode_as<decltype(codes)>(b, n, out); })) return;
+  with_codes(type, [&](auto plain) { decode_by_codes<PlainCodes<decltype(plain)>>(b, n, out); });
 }
 
 }  // namespace blend::kernels::HWY_NAMESPACE

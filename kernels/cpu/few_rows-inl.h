@@ -148,14 +148,13 @@ struct Blocks {
   // With least values the sum of x would come on top: slower from four rows on.
   static constexpr bool kScaledAtOnce = !Codes::kLeast && Codes::kPart >= 4 * kLanes;
 
-  static constexpr size_t kScales = (Codes::kElements / Codes::kPart + 15) / 16 * 16;
   // kW rows of W.
   template <size_t kW>
   struct BlockPart {
     const int8_t* const (&codes)[kW];
     size_t first;  // of the block's codes
-    const float (&scale)[kW][kScales];
-    const float (&least)[kW][kScales];
+    const float (&scale)[kW][kScales<Codes>];
+    const float (&least)[kW][kScales<Codes>];
     size_t i;  // of the block's parts
 
     HWY_INLINE V code(size_t r, size_t c) const {
@@ -215,7 +214,7 @@ struct Blocks {
     constexpr size_t kPrefetchParts = std::bit_floor(std::max<size_t>(1, 64 / kPartBytes));
     // Aligned parts of L1 for codes that must be unpacked from the block.
     HWY_ALIGN int8_t space[kW][Codes::kElements];
-    HWY_ALIGN float scale[kW][kScales], least[kW][kScales];
+    HWY_ALIGN float scale[kW][kScales<Codes>], least[kW][kScales<Codes>];
     FetchAhead& fetch = *all.fetch;
     const size_t bytes = row_bytes(p, p.k);
     const auto* at =
@@ -248,19 +247,6 @@ struct Blocks {
   }
 };
 
-// What the sixteen nibbles stand for, before they are scaled.
-template <class Codes>
-HWY_INLINE V sixteen_values() {
-  const D d;
-  if constexpr (requires { Codes::kTable; }) {
-    const hn::Rebind<int8_t, D> d8;
-    const hn::Rebind<int32_t, D> d32;
-    return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, Codes::kTable)));
-  } else {
-    return hn::Iota(d, -Codes::kMiddle);
-  }
-}
-
 // Rows of blocks of four bits an element, where a vector has sixteen lanes: the sixteen values of a
 // part are a vector that nibbles index. It costs half as much as computing each value.
 template <class Codes>
@@ -275,8 +261,7 @@ struct Nibbles {
     const hn::Rebind<uint8_t, D> d8;
     const hn::Rebind<int32_t, D> d32;
     constexpr size_t kRun = Codes::kRun, kRuns = Codes::kElements / (2 * kRun);
-    constexpr size_t kParts = Codes::kElements / Codes::kPart;
-    HWY_ALIGN float scale[kW][(kParts + 15) / 16 * 16], least[kW][(kParts + 15) / 16 * 16];
+    HWY_ALIGN float scale[kW][kScales<Codes>], least[kW][kScales<Codes>];
     FetchAhead& fetch = *all.fetch;
     const size_t bytes = row_bytes(p, p.k);
     const auto* at =
@@ -435,8 +420,20 @@ struct AnyBlocks {
   }
 };
 
-template <class Codes, class Otherwise>
-using FourBits = std::conditional_t<kLanes == 16, Nibbles<Codes>, Otherwise>;
+// How rows of a type that has vector codes are multiplied.
+template <class Codes>
+struct BestFor {
+  static auto best() {
+    if constexpr (kLanes == 16 && requires { Codes::kNibbles; }) {
+      return Nibbles<Codes>();
+    } else if constexpr (std::is_same_v<Codes, CodesQ4_0>) {
+      return WidenedNibbles<Codes>();
+    } else {
+      return Blocks<Codes>();
+    }
+  }
+  using Type = decltype(best());
+};
 
 // Elements of f32, f16 or bf16.
 template <DType kType>

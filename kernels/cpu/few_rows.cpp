@@ -148,40 +148,16 @@ size_t MostX() { return kMostX; }
 
 void Product(const FewRows& p) {
   if (p.steps != nullptr) return all_rows<Plain<Integers>>(p);
-  switch (p.blocks) {
-    case BlockType::none:
-      if (p.dtype == DType::f32) return all_rows<Plain<Floats<DType::f32>>>(p);
-      if (p.dtype == DType::f16) return all_rows<Plain<Floats<DType::f16>>>(p);
-      return all_rows<Plain<Floats<DType::bf16>>>(p);
-    case BlockType::q4_0:
-      return all_rows<FourBits<CodesQ4_0, WidenedNibbles<CodesQ4_0>>>(p);
-    case BlockType::q4_1:
-      return all_rows<FourBits<CodesQ4_1, Blocks<CodesQ4_1>>>(p);
-    case BlockType::q5_0:
-      return all_rows<Blocks<CodesQ5_0>>(p);
-    case BlockType::q5_1:
-      return all_rows<Blocks<CodesQ5_1>>(p);
-    case BlockType::q8_0:
-      return all_rows<Blocks<CodesQ8_0>>(p);
-    case BlockType::q4_k:
-      return all_rows<FourBits<CodesQ4_K, Blocks<CodesQ4_K>>>(p);
-    case BlockType::q5_k:
-      return all_rows<Blocks<CodesQ5_K>>(p);
-    case BlockType::q6_k:
-      return all_rows<Blocks<CodesQ6_K>>(p);
-    case BlockType::q2_k:
-      return all_rows<Blocks<CodesQ2_K>>(p);
-    case BlockType::q3_k:
-      return all_rows<Blocks<CodesQ3_K>>(p);
-    case BlockType::iq4_nl:
-      return all_rows<FourBits<CodesIQ4_NL, Blocks<CodesIQ4_NL>>>(p);
-    case BlockType::iq4_xs:
-      return all_rows<FourBits<CodesIQ4_XS, Blocks<CodesIQ4_XS>>>(p);
-    case BlockType::mxfp4:
-      return all_rows<FourBits<CodesMXFP4, Blocks<CodesMXFP4>>>(p);
-    default:
-      return all_rows<AnyBlocks>(p);
+  if (p.blocks == BlockType::none) {
+    if (p.dtype == DType::f32) return all_rows<Plain<Floats<DType::f32>>>(p);
+    if (p.dtype == DType::f16) return all_rows<Plain<Floats<DType::f16>>>(p);
+    return all_rows<Plain<Floats<DType::bf16>>>(p);
   }
+  if (with_vector_codes(
+          p.blocks, [&](auto codes) { all_rows<typename BestFor<decltype(codes)>::Type>(p); })) {
+    return;
+  }
+  all_rows<AnyBlocks>(p);
 }
 
 }  // namespace blend::kernels::HWY_NAMESPACE

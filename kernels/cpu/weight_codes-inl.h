@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/lanes-inl.h"
 #include "cpu/simd.h"
 #include "formats/half.h"
 #include "formats/weight_blocks.h"
@@ -363,6 +364,58 @@ struct CodesQ3_K {
     return codes;
   }
 };
+
+// Room for the scales of a block's parts, or for its least values.
+template <class Codes>
+constexpr size_t kScales = (Codes::kElements / Codes::kPart + 15) / 16 * 16;
+
+// What the sixteen nibbles stand for, before they are scaled.
+template <class Codes>
+HWY_INLINE V sixteen_values() {
+  const D d;
+  if constexpr (requires { Codes::kTable; }) {
+    const hn::Rebind<int8_t, D> d8;
+    const hn::Rebind<int32_t, D> d32;
+    return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, Codes::kTable)));
+  } else {
+    return hn::Iota(d, -Codes::kMiddle);
+  }
+}
+
+// Calls fn with the type's struct above. False: it has none.
+template <class Fn>
+bool with_vector_codes(BlockType type, Fn fn) {
+  switch (type) {
+    case BlockType::q4_0:
+      return fn(CodesQ4_0()), true;
+    case BlockType::q4_1:
+      return fn(CodesQ4_1()), true;
+    case BlockType::q5_0:
+      return fn(CodesQ5_0()), true;
+    case BlockType::q5_1:
+      return fn(CodesQ5_1()), true;
+    case BlockType::q8_0:
+      return fn(CodesQ8_0()), true;
+    case BlockType::q4_k:
+      return fn(CodesQ4_K()), true;
+    case BlockType::q5_k:
+      return fn(CodesQ5_K()), true;
+    case BlockType::q6_k:
+      return fn(CodesQ6_K()), true;
+    case BlockType::q2_k:
+      return fn(CodesQ2_K()), true;
+    case BlockType::q3_k:
+      return fn(CodesQ3_K()), true;
+    case BlockType::iq4_nl:
+      return fn(CodesIQ4_NL()), true;
+    case BlockType::iq4_xs:
+      return fn(CodesIQ4_XS()), true;
+    case BlockType::mxfp4:
+      return fn(CodesMXFP4()), true;
+    default:
+      return false;
+  }
+}
 
 // The other types share one product, which unpacks a block by a call: parts of 16 elements, least
 // values always.
