@@ -66,11 +66,9 @@ std::string Prompt::chunk_id(size_t segment) const noexcept {
 
 ChatOptions::ChatOptions() noexcept { show(*this, blendpp::ChatOptions()); }
 
-void Chat::add_message(const std::string& role, const std::string& content) noexcept {
-  keep([&] { messages_.push_back({role, content, {}}); });
-}
-void Chat::add_members(const std::string& members) noexcept {
-  keep([&] { messages_.at(messages_.size() - 1).members = members; });
+void Chat::add_message(const std::string& role, const std::string& content,
+                       const std::string& members) noexcept {
+  keep([&] { messages_.push_back({role, content, members}); });
 }
 void Chat::add_document(const std::string& content, const std::string& title) noexcept {
   keep([&] { documents_.push_back({content, title, {}}); });

@@ -47,9 +47,9 @@ class ChatOptions {
 // Messages and documents for Model::chat. Texts are copied. Not thread-safe while it is built.
 class Chat : public Builder {
  public:
-  void add_message(const std::string& role, const std::string& content) noexcept;
-  // What the last message has besides: a JSON object.
-  void add_members(const std::string& members) noexcept;
+  // members: a JSON object of what it has besides; "": nothing.
+  void add_message(const std::string& role, const std::string& content,
+                   const std::string& members) noexcept;
   void add_document(const std::string& content, const std::string& title) noexcept;
   // If it is not 64 hexadecimal digits, the call that takes the chat fails.
   void add_stored_document(const std::string& id) noexcept;

@@ -16,11 +16,9 @@ void Texts::add_document(const std::string& document, const std::string& title) 
 void Texts::set_question(const std::string& question) noexcept {
   keep([&] { question_ = question; });
 }
-void Texts::add_message(const std::string& role, const std::string& content) noexcept {
-  keep([&] { messages_.push_back({role, content, {}}); });
-}
-void Texts::add_members(const std::string& members) noexcept {
-  keep([&] { messages_.at(messages_.size() - 1).members = members; });
+void Texts::add_message(const std::string& role, const std::string& content,
+                        const std::string& members) noexcept {
+  keep([&] { messages_.push_back({role, content, members}); });
 }
 
 namespace {

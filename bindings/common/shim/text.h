@@ -22,10 +22,9 @@ class Texts : public Builder {
   // title: "" for no title.
   void add_document(const std::string& document, const std::string& title) noexcept;
   void set_question(const std::string& question) noexcept;
-  // Of a conversation, which has no question.
-  void add_message(const std::string& role, const std::string& content) noexcept;
-  // What the last message has besides: a JSON object.
-  void add_members(const std::string& members) noexcept;
+  // Of a conversation, which has no question. members: as in Chat.
+  void add_message(const std::string& role, const std::string& content,
+                   const std::string& members) noexcept;
 #ifndef SWIG
   std::vector<std::string> documents_;
   std::vector<std::string> titles_;

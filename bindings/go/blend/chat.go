@@ -47,10 +47,7 @@ func (m *Model) rendered(ctx context.Context, messages []ChatMessage, documents 
 	chat := raw.NewChat()
 	defer raw.DeleteChat(chat)
 	for _, message := range messages {
-		chat.Add_message(message.Role, message.Content)
-		if message.Members != "" {
-			chat.Add_members(message.Members)
-		}
+		chat.Add_message(message.Role, message.Content, message.Members)
 	}
 	for i, document := range documents {
 		switch {

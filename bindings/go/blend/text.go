@@ -67,10 +67,7 @@ func (m *Model) FuseMessages(ctx context.Context, s *Store, messages []ChatMessa
 	return m.fuseTexts(ctx, s, documents, texts, options,
 		func(store raw.Store, t raw.Texts, how raw.TextOptions, r raw.FuseOptions, out raw.Outcome) raw.Fusion {
 			for _, message := range messages {
-				t.Add_message(message.Role, message.Content)
-				if message.Members != "" {
-					t.Add_members(message.Members)
-				}
+				t.Add_message(message.Role, message.Content, message.Members)
 			}
 			return raw.FusionFuse_messages(m.raw, store, t, how, r, out)
 		})

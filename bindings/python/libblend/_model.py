@@ -311,9 +311,7 @@ class Model(ModelBase):
               documents: "Iterable[Union[str, Mapping[str, str]]]") -> Any:
         chat = raw.Chat()
         for role, content, members in _messages(messages):
-            chat.add_message(role, content)
-            if members:
-                chat.add_members(members)
+            chat.add_message(role, content, members)
         for document in _documents(documents):
             if isinstance(document, Mapping) and "id" in document:
                 chat.add_stored_document(document["id"])
@@ -359,9 +357,7 @@ class Model(ModelBase):
         # blend:set text_options but tenant question_template plain special
         texts = self._texts(documents)
         for role, content, members in _messages(messages):
-            texts.add_message(role, content)
-            if members:
-                texts.add_members(members)
+            texts.add_message(role, content, members)
         return self._fuse_texts(raw.Fusion.fuse_messages, store, texts, options, FuseArguments(**fuse))
 
     def _fuse_texts(self, call: Any, store: Optional[Store], texts: Any, options: Any,

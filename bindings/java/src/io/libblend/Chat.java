@@ -31,10 +31,7 @@ public final class Chat {
    * @return this
    */
   public Chat message(String role, String content, String members) {
-    raw.addMessage(role, content);
-    if (!members.isEmpty()) {
-      raw.addMembers(members);
-    }
+    raw.addMessage(role, content, members);
     return this;
   }
 

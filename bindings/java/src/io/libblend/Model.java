@@ -253,10 +253,7 @@ public final class Model implements AutoCloseable {
     RawTexts given = Document.raw(documents);
     try {
       for (Message message : messages) {
-        given.addMessage(message.role(), message.content());
-        if (!message.members().isEmpty()) {
-          given.addMembers(message.members());
-        }
+        given.addMessage(message.role(), message.content(), message.members());
       }
       return options.call(
           new RawFuseOptions(options.raw),
