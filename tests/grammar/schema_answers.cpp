@@ -1,10 +1,10 @@
 // What a model answers by schemas, for schemas_test.py to judge.
 //
-//   schema_answers MODEL ANSWERS MOST_TOKENS DRAFTS QUESTION < SCHEMAS
+//   schema_answers MODEL ANSWERS MOST_TOKENS DRAFTS QUESTION FIRST < SCHEMAS
 //
 // A schema a line in; a line of JSON out for each: {"error": CODE, "message": ...}, or {"answers":
 // [[text, whether it is complete], ...]}. Half of the answers are generated together. Temperature
-// 1; with one answer greedy.
+// 1; with one answer greedy. FIRST is the number of the first schema: seeds are by number.
 #include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -59,7 +59,7 @@ nlohmann::json answers_of(blendpp::Fusion& question, const blendpp::Grammar& gra
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) return 2;
+  if (argc != 7) return 2;
   Asked asked;
   asked.n_answers = std::strtoul(argv[2], nullptr, 10);
   asked.most_tokens = static_cast<uint32_t>(std::strtoul(argv[3], nullptr, 10));
@@ -74,7 +74,8 @@ int main(int argc, char** argv) {
     fuse.reserve_tokens = asked.most_tokens;
     blendpp::Fusion question(model, nullptr, prompt, fuse);
     std::string schema;
-    for (uint64_t line = 0; std::getline(std::cin, schema); ++line) {
+    for (uint64_t line = std::strtoull(argv[6], nullptr, 10); std::getline(std::cin, schema);
+         ++line) {
       nlohmann::json out;
       try {
         const blendpp::Grammar grammar(model, BLEND_GRAMMAR_JSON_SCHEMA, schema);

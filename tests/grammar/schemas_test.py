@@ -2,6 +2,7 @@
 """Answers by many schemas, each judged by a JSON parser, and by jsonschema where it is installed.
 
     schemas_test.py --answers PROGRAM --make-model PROGRAM [--model FILE] [--schemas N] [--each N]
+                    [--from N] [--to N]
 
 PROGRAM: schema_answers and make_random_model of the build. Without a model, one with random weights, which
 tries what no trained one would write.
@@ -54,18 +55,23 @@ def main():
     options.add_argument("--make-model", required=True)
     options.add_argument("--model")
     options.add_argument("--schemas", type=int, default=60)
+    options.add_argument("--from", dest="first", type=int, default=0, help="the first of them, from 0")
+    options.add_argument("--to", type=int, help="the one after the last; so that long runs may be cut up")
     options.add_argument("--each", type=int, default=2)
     options.add_argument("--max-tokens", type=int, default=160)
     options.add_argument("--drafts", type=int, default=0)
     options.add_argument("--question", default="Write JSON:")
     o = options.parse_args()
-    given = schemas(o.schemas)
+    given = schemas(o.schemas)[o.first : o.to]
+    if not given:
+        return f"--from {o.first} --to {o.to} leaves none of {o.schemas} schemas"
     with tempfile.TemporaryDirectory() as folder:
         model = o.model
         if model is None:
             model = str(pathlib.Path(folder) / "model.gguf")
             subprocess.run([o.make_model, model], check=True, stdout=subprocess.DEVNULL)
-        done = subprocess.run([o.answers, model, str(o.each), str(o.max_tokens), str(o.drafts), o.question],
+        done = subprocess.run([o.answers, model, str(o.each), str(o.max_tokens), str(o.drafts), o.question,
+                               str(o.first)],
                               input="".join(json.dumps(s) + "\n" for s in given), text=True, encoding="utf-8",
                               stdout=subprocess.PIPE)
     if done.returncode != 0:
