@@ -107,7 +107,7 @@ void decode_as(const uint8_t* b, size_t n, float* out) {
 
 }  // namespace
 
-// Not by the plain loops of formats/weight_decode-inl.h: of those over nibbles GCC makes vectors of
+// Not by the plain loops of formats/weight_blocks.cpp: of those over nibbles GCC makes vectors of
 // four lanes, whatever the instruction set, and a half's conversion takes a dozen instructions.
 void DecodeBlocks(BlockType type, const std::byte* data, size_t n, float* out) {
   const auto* const b = reinterpret_cast<const uint8_t*>(data);

@@ -363,18 +363,3 @@ inline bool with_codes(BlockType type, Fn fn) {
       return false;
   }
 }
-
-// One block of such a type.
-template <typename Codes>
-inline void decode_codes(const uint8_t* b, float* out) {
-  constexpr size_t kParts = Codes::kElements / Codes::kPart;
-  int8_t codes[Codes::kElements];
-  float scale[kParts], least[kParts];
-  Codes::unpack(b, codes, scale, least);
-  for (size_t part = 0; part < kParts; ++part) {
-    for (size_t j = part * Codes::kPart; j < (part + 1) * Codes::kPart; ++j) {
-      out[j] = scale[part] * static_cast<float>(codes[j]);
-      if constexpr (Codes::kLeast) out[j] -= least[part];
-    }
-  }
-}
