@@ -5,10 +5,11 @@ from typing import Any, Iterable, Tuple, Union
 import numpy as np
 
 from . import raw
+from ._types import Array
 
 #: Token ids: a C-contiguous buffer of int32 (numpy, array.array('i'), memoryview) is taken as it is;
 #: any other sequence of integers is copied into one.
-Tokens = Union[np.ndarray, memoryview, Iterable[int], Any]
+Tokens = Union[Array, memoryview, Iterable[int], Any]
 
 _KINDS = {raw.BLEND_SHIM_I32: "<i4", raw.BLEND_SHIM_U32: "<u4", raw.BLEND_SHIM_F32: "<f4"}
 _INT32 = np.iinfo(np.int32)
@@ -56,7 +57,7 @@ class _Owner:
         }
 
 
-def view_out(view: Any) -> np.ndarray:
+def view_out(view: Any) -> Array:
     """A read-only array over a raw View, which lives as long as the array does."""
     kind = _KINDS.get(view.element(), "<i4")
     if view.size() == 0:
@@ -64,17 +65,17 @@ def view_out(view: Any) -> np.ndarray:
     return np.asarray(_Owner(view, view.data(), view.size(), kind, False))
 
 
-def copy_out(view: Any) -> np.ndarray:
+def copy_out(view: Any) -> Array:
     """A view that nobody else can see: it needs no lease, and may be written."""
     return view_out(view).copy()
 
 
-def lasting(keep: Any, address: int, size: int, kind: str) -> np.ndarray:
+def lasting(keep: Any, address: int, size: int, kind: str) -> Array:
     """A writable array over memory that `keep` owns."""
     return np.asarray(_Owner(keep, address, size, kind, True))
 
 
-def borrowed(address: int, size: int, kind: str, writable: bool) -> np.ndarray:
+def borrowed(address: int, size: int, kind: str, writable: bool) -> Array:
     """An array over memory that is valid during a callback."""
     if size == 0:
         return np.empty(0, kind)

@@ -6,12 +6,11 @@ import re
 import threading
 from typing import Any, Callable, Optional
 
-import numpy as np
-
 from . import _arrays, raw
 from ._error import BlendError
 from ._infos import Measurement
 from ._names import NAMES
+from ._types import Array
 from .errors import CLASSES, CallbackError
 
 #: ``done`` of ``total`` layers, bytes, chunks or prefills. Return False to stop the call with a
@@ -19,7 +18,7 @@ from .errors import CLASSES, CallbackError
 Progress = Callable[[int, int], Any]
 #: ``(layer, rows, deviation, scores)``, arrays [n] that are valid during the call: uint32 rows of the
 #: prompt, float32 deviations as measured, float32 scores to be written (deviations, at first).
-Score = Callable[[int, np.ndarray, np.ndarray, np.ndarray], Any]
+Score = Callable[[int, Array, Array, Array], Any]
 #: A line of a calibration as it is measured.
 OnMeasurement = Callable[[Measurement], Any]
 

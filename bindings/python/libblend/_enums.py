@@ -1,6 +1,6 @@
 """Choices, by name or number. Wherever one is expected its lower-case name does as well: "hkvd"."""
 
-from enum import IntEnum, IntFlag
+from enum import Enum, IntEnum, IntFlag
 from typing import Iterable, Type, TypeVar, Union
 
 from . import raw
@@ -15,10 +15,11 @@ RATIO_AUTO: float = raw.RATIO_AUTO
 RATIO_FIDELITY: float = raw.RATIO_FIDELITY
 
 E = TypeVar("E", bound=IntEnum)
+K = TypeVar("K", bound=Enum)  # an IntFlag need not be an IntEnum
 V = TypeVar("V")
 
 
-def known(kind: Type[E], number: int) -> E:
+def known(kind: Type[K], number: int) -> K:
     """A number of the library as a choice; the number itself, where a newer library has more of them."""
     try:
         return kind(number)

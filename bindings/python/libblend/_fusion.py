@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-import numpy as np
-
 from . import _enums, raw
 from ._arrays import Tokens, lasting, tokens_in, view_out
 from ._call import POLL_MS, Cancel, Progress, Score, on_main_thread, raw_cancel, watched
@@ -15,7 +13,7 @@ from ._infos import FusionInfo, LayerInfo, SegmentInfo
 from ._profile import Machine, Profile
 from ._prompt import Prompt
 from ._store import Store, raw_store
-from ._types import ChunkId
+from ._types import Array, ChunkId
 
 
 @dataclass
@@ -89,7 +87,7 @@ class Token(NamedTuple):
 
 #: float32 [n_vocab], the logits of the next token after penalties and bias, to be changed in place: -inf
 #: forbids a token. An exception ends the generation.
-Logits = Callable[[np.ndarray], Any]
+Logits = Callable[[Array], Any]
 
 
 class Generation(Iterator[Token]):
@@ -194,23 +192,23 @@ class Fusion(Closable):
         return [SegmentInfo._of(self._raw.segment(i)) for i in range(self._raw.info().n_segments)]
 
     @property
-    def selected(self) -> np.ndarray:
+    def selected(self) -> Array:
         """uint32 [n], rows that the policy selected, ascending. A view."""
         return view_out(self._raw.selected())
 
     @property
-    def deviation(self) -> np.ndarray:
+    def deviation(self) -> Array:
         """float32 [n_rows], of every prompt row at the first check layer; 0 where none was measured.
         A view."""
         return view_out(self._raw.deviation())
 
     @property
-    def tokens(self) -> np.ndarray:
+    def tokens(self) -> Array:
         """int32 [n_rows], of all rows there are now. A view."""
         return view_out(self._raw.tokens())
 
     @property
-    def logits(self) -> np.ndarray:
+    def logits(self) -> Array:
         """float32 [n_vocab], of the last row. A view."""
         return view_out(self._raw.logits())
 
@@ -256,7 +254,7 @@ class Fusion(Closable):
         there, and the answer is full prefill's. Costs a full prefill, once. A call that fails in it changes
         nothing; one that fails later has kept some of the tokens (:attr:`tokens` says which). Raises
         ContextLengthError, NumericError, OutOfMemoryError."""
-        return self._raw.make_exact(tokens_in(tokens), raw_cancel(cancel))
+        return int(self._raw.make_exact(tokens_in(tokens), raw_cancel(cancel)))
 
     def extend(self, store: Optional[Store], prompt: Prompt, **options: "Unpack[FuseKeywords]") -> None:
         """Fuses a further turn after the present rows, with passages of its own. Options and

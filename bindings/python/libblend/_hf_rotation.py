@@ -1,7 +1,7 @@
 """How a Hugging Face model turns K to the positions of its rows. It is found out by trying, once a model."""
 
 import inspect
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import transformers
@@ -34,7 +34,7 @@ class _Seen(Cache):
 
     def __init__(self) -> None:
         super().__init__(layers=[])
-        self.keys: dict = {}
+        self.keys: Dict[int, torch.Tensor] = {}
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0

@@ -6,14 +6,15 @@ import numpy as np
 
 from . import raw
 from ._enums import Dtype, choice
+from ._types import Array
 
 #: (k, v) of one layer: [rows, n_kv_heads, head_dim] of float32, float16, or uint16 for bf16.
-KvLayer = Tuple[np.ndarray, np.ndarray]
+KvLayer = Tuple[Array, Array]
 
 _DTYPES = {np.dtype(np.float32): Dtype.F32, np.dtype(np.float16): Dtype.F16}
 
 
-def raw_view(k: np.ndarray, v: np.ndarray, dtype: Optional[Union[Dtype, str]], unrotated: bool,
+def raw_view(k: Array, v: Array, dtype: Optional[Union[Dtype, str]], unrotated: bool,
              writable: bool) -> Any:
     """The raw view of two arrays, which the caller keeps. Nothing is copied."""
     for name, array in (("k", k), ("v", v)):

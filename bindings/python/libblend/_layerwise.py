@@ -3,8 +3,6 @@
 import weakref
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
-import numpy as np
-
 from . import raw
 from ._arrays import copy_out, floats_in
 from ._call import watched
@@ -16,6 +14,7 @@ from ._kv import raw_view
 from ._model import Model
 from ._prompt import Prompt
 from ._store import Store, raw_store
+from ._types import Array
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -47,7 +46,7 @@ class Layerwise(Closable):
         arguments = FuseArguments(**options)
         raw_options = fuse_options(arguments)
         self._watched = watched(raw_options, arguments.progress, arguments.cancel, arguments.score)
-        self._arrays: Dict[int, Tuple[np.ndarray, np.ndarray]] = {}
+        self._arrays: Dict[int, Tuple[Array, Array]] = {}
         with self._watched:
             self._raw = raw.Layerwise.create(model._raw, raw_store(store), prompt._raw, raw_options)
         # Where probe() is due, and which is written to again after it; None: nowhere.
@@ -60,7 +59,7 @@ class Layerwise(Closable):
         self._raw.restart()
         self._arrays.clear()
 
-    def fetch_kv(self, layer: int, k: np.ndarray, v: np.ndarray, *,
+    def fetch_kv(self, layer: int, k: Array, v: Array, *,
               dtype: Optional[Union[Dtype, str]] = None, unrotated: bool = False) -> None:
         """Says where the layer's K and V go, [rows of the prompt, n_kv_heads, head_dim], and lets its
         placing start. The layerwise fuse keeps the arrays until the layer is synchronized, those of
@@ -75,15 +74,15 @@ class Layerwise(Closable):
         if layer != self._probed:
             self._arrays.pop(layer, None)
 
-    def probe(self, attention: np.ndarray) -> np.ndarray:
+    def probe(self, attention: Array) -> Array:
         """The rows to begin layer 0 with, uint32 [n]. attention: what the question's rows attend to, mean
         over heads, these rows and the layers ``info.first_asked_layer`` to ``info.last_asked_layer``; [rows of
         the prompt]."""
         with self._watched:
             return copy_out(self._raw.probe(floats_in(attention, "attention")))
 
-    def select(self, layer: int, k: Optional[np.ndarray] = None, v: Optional[np.ndarray] = None, *,
-               dtype: Optional[Union[Dtype, str]] = None, unrotated: bool = False) -> np.ndarray:
+    def select(self, layer: int, k: Optional[Array] = None, v: Optional[Array] = None, *,
+               dtype: Optional[Union[Dtype, str]] = None, unrotated: bool = False) -> Array:
         """The rows to go on with, uint32 [n]. k, v: fresh K and V of ``rows``, in that order; may be
         left out where nothing is measured."""
         with self._watched:
@@ -98,22 +97,22 @@ class Layerwise(Closable):
         self._arrays.pop(layer, None)
 
     @property
-    def rows(self) -> np.ndarray:
+    def rows(self) -> Array:
         """uint32 [n]: rows that the host computes at this point, ascending."""
         return copy_out(self._raw.rows())
 
     @property
-    def tokens(self) -> np.ndarray:
+    def tokens(self) -> Array:
         """int32 [n]: of the prompt."""
         return copy_out(self._raw.tokens())
 
     @property
-    def selected(self) -> np.ndarray:
+    def selected(self) -> Array:
         """uint32 [n]: rows that the policy selected."""
         return copy_out(self._raw.selected())
 
     @property
-    def deviation(self) -> np.ndarray:
+    def deviation(self) -> Array:
         """float32 [n_rows]: as of :class:`Fusion`."""
         return copy_out(self._raw.deviation())
 

@@ -18,7 +18,7 @@ from ._model_base import ModelBase
 from ._profile import Profile
 from ._prompt import Prompt
 from ._store import Store, raw_store
-from ._types import ChunkId, Path
+from ._types import Array, ChunkId, Path
 from .errors import CallbackError
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Model(ModelBase):
         if chunk_prefix is not None:
             options.set_chunk_prefix(tokens_in(chunk_prefix))
         views = raw.KvLayers()
-        kept: List[Tuple[np.ndarray, np.ndarray]] = []
+        kept: List[Tuple[Array, Array]] = []
         for k, v in layers:
             views.add(raw_view(k, v, dtype, unrotated, writable=False))
             kept.append((k, v))
@@ -247,7 +247,7 @@ class Model(ModelBase):
 
     def embed(self, texts: "Iterable[Union[str, Tokens]]", *,
               # blend:parameters embed_options
-              progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> np.ndarray:
+              progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> Array:
         """Vectors of texts, by which documents are found: float32 [texts, dimensions].
 
         texts: str, with what the tokenizer puts around a text; or tokens each, which are taken as they are

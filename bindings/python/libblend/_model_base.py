@@ -3,8 +3,6 @@
 import os
 from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar, Union
 
-import numpy as np
-
 from . import _enums, raw
 from ._arrays import Tokens, copy_out, tokens_in
 from ._call import Cancel, Progress, watched
@@ -12,7 +10,7 @@ from ._context import Closable, Context
 from ._enums import choice
 from ._infos import LoraInfo, ModelInfo
 from ._missing import files
-from ._types import Path
+from ._types import Array, Path
 
 M = TypeVar("M", bound="ModelBase")
 
@@ -78,7 +76,7 @@ class ModelBase(Closable):
         return [LoraInfo._of(self._raw.lora(i)) for i in range(self.info.n_loras)]
 
     def tokenize(self, text: Union[str, bytes], *, bos: bool = False, special: bool = False,
-                 raw_text: bool = False) -> np.ndarray:
+                 raw_text: bool = False) -> Array:
         """Tokens of a text, int32 [n]. Invalid UTF-8 becomes byte tokens.
 
         bos: put BOS in front, if the model expects it there (``info.add_bos``).  special: recognise special tokens

@@ -3,8 +3,6 @@
 import os
 from typing import List, Optional, Sequence, Tuple, Union
 
-import numpy as np
-
 from . import _enums, raw
 from ._arrays import copy_out
 from ._call import Cancel, Progress, watched
@@ -12,7 +10,7 @@ from ._context import Closable
 from ._enums import Codec, choice
 from ._infos import Advice, CodecCost, MachineInfo, Measurement, ProfileInfo
 from ._model_base import ModelBase
-from ._types import Path
+from ._types import Array, Path
 
 
 class Profile(Closable):
@@ -32,12 +30,12 @@ class Profile(Closable):
         return ProfileInfo._of(self._raw.info())
 
     @property
-    def chunk_prefix(self) -> np.ndarray:
+    def chunk_prefix(self) -> Array:
         """int32 [n]: what chunks are to be prefilled after; give it to precompute too."""
         return copy_out(self._raw.chunk_prefix())
 
     @property
-    def layer_steps(self) -> np.ndarray:
+    def layer_steps(self) -> Array:
         """float32 [n_layers]: how much coarser or finer than others the codec rans is to round each
         layer (Store.set_codec_profile); none: all layers alike."""
         return copy_out(self._raw.layer_steps())

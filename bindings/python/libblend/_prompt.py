@@ -8,14 +8,14 @@ from . import raw
 from ._arrays import Tokens, copy_out, tokens_in
 from ._enums import SegmentKind
 from ._model_base import ModelBase
-from ._types import ChunkId
+from ._types import Array, ChunkId
 
 
 class PromptSegment(NamedTuple):
     """A part of a prompt."""
 
     kind: SegmentKind
-    tokens: np.ndarray
+    tokens: Array
     """int32 [n]; none of a chunk given by its id"""
     id: ChunkId
     """of a chunk given by it, else \"\""""
@@ -76,7 +76,7 @@ class Prompt:
         """Always computed; must come last."""
         return self._add(raw.SEGMENT_QUESTION, tokens)
 
-    def head(self) -> np.ndarray:
+    def head(self) -> Array:
         """The tokens before the first chunk, int32 [n]: chunks are precomputed after them. None where
         there is no chunk."""
         return copy_out(self._raw.head())

@@ -35,7 +35,7 @@ from ._model import Model
 from ._layerwise import Layerwise
 from ._prompt import Prompt
 from ._store import Store
-from ._types import Path
+from ._types import Array, Path
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Fused(NamedTuple):
     """[n_vocab], of the last row"""
     info: FusionInfo
     """the account of the fuse"""
-    selected: np.ndarray
+    selected: Array
     """uint32 [n], rows that the policy selected"""
     cache_name: str = "past_key_values"
     """what this release of transformers calls the cache in ``model.generate``"""
@@ -113,8 +113,8 @@ class Blender:
 
     # ---- Prompts
 
-    def prompt(self, chunks: Iterable[Union[str, "np.ndarray", List[int]]],
-               question: Union[str, "np.ndarray", List[int]]) -> Prompt:
+    def prompt(self, chunks: Iterable[Union[str, Array, List[int]]],
+               question: Union[str, Array, List[int]]) -> Prompt:
         """BOS, the chunks, the question. Each is tokenized by itself, control tokens as text."""
         prompt = Prompt()
         if self.bos:
@@ -131,7 +131,7 @@ class Blender:
         Variables that have one are refused, and so are roles that neither templates nor `roles` name."""
         return chat_prompt(self.tokenizer, list(messages), list(documents), variables, self.bos, roles)
 
-    def tokenize(self, text: Union[str, "np.ndarray", List[int]]) -> List[int]:
+    def tokenize(self, text: Union[str, Array, List[int]]) -> List[int]:
         """Tokens as they are, and those of a text without special ones."""
         if not isinstance(text, str):
             return [int(token) for token in text]
@@ -141,8 +141,8 @@ class Blender:
 
     # ---- Chunks
 
-    def add(self, chunk: Union[str, "np.ndarray", List[int]], *,
-            chunk_prefix: Union["np.ndarray", List[int], None] = None) -> bool:
+    def add(self, chunk: Union[str, Array, List[int]], *,
+            chunk_prefix: Union[Array, List[int], None] = None) -> bool:
         """Prefills a chunk and stores it. Whether it was there already. chunk_prefix: what it is prefilled
         after, the head of the prompts that will hold it (:meth:`libblend.Prompt.head`); default: BOS."""
         head = self.bos if chunk_prefix is None else [int(token) for token in chunk_prefix]
@@ -238,7 +238,7 @@ class _FusedCache(Cache):
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0
 
-    def _tensor(self, rows: np.ndarray) -> torch.Tensor:
+    def _tensor(self, rows: Array) -> torch.Tensor:
         return torch.as_tensor(rows.astype(np.int64), device=self._device)
 
     def mask(self, layer: int) -> torch.Tensor:
@@ -296,7 +296,7 @@ class _FusedCache(Cache):
         return k, v
 
 
-def _array(x: torch.Tensor) -> np.ndarray:
+def _array(x: torch.Tensor) -> Array:
     """[n, n_kv_heads, head_dim] over the memory of [1, n_kv_heads, n, head_dim]; bf16 as uint16."""
     x = x[0].transpose(0, 1)
     if x.dtype != torch.bfloat16:
