@@ -94,6 +94,38 @@ BLEND_API int32_t blend_chat_get_segments(const blend_chat *chat, const blend_se
 BLEND_API int32_t blend_chat_get_text(const blend_chat *chat, const char **text, size_t *n_bytes,
                                       blend_error **err);
 
+/* What a chat template has a place for, and how a model writes calls of functions by it. */
+typedef struct blend_template_info {
+  uint32_t struct_size;
+  uint32_t reads_system;     /* 1: the text of a system message becomes a part of the prompt; 0: the
+                                template refuses such a message, or leaves it out */
+  uint32_t reads_tools;      /* 1: it reads `tools`; 0: blend_chat_render lists them in a text */
+  uint32_t reads_tool_calls; /* 1: it writes a message's `tool_calls`; 0: blend_chat_render makes
+                                text of them */
+  uint32_t reads_documents;  /* 1: it reads `documents`; 0: they stand before the last message of
+                                the role "user" */
+  uint32_t reads_generation_prompt; /* 1: it reads `add_generation_prompt`; 0:
+                                BLEND_CHAT_NO_GENERATION_PROMPT changes nothing */
+  uint32_t reads_enable_thinking; /* 1: it reads the variable `enable_thinking`, which false turns
+                                off */
+  uint32_t call_id_length;   /* the template takes only ids of calls that are so many letters and
+                                digits; 0: any */
+  /* A call is a JSON object, {"name": "f", "arguments": {...}}. The strings are constants. */
+  const char *call_open;     /* the text before a call; "": an answer is one call, from its first
+                                byte, or has none */
+  const char *call_close;    /* the text after a call; "": the last call ends with the answer */
+  const char *call_begin;    /* what to add to the prompt, with BLEND_TOKENIZE_SPECIAL, for an answer
+                                that must be a call; the answer is then the JSON of it */
+  const char *call_arguments; /* the name of that member: "arguments" or "parameters" */
+} blend_template_info;
+
+/* Describes a template: `template_source`, or the model's own if that is NULL or "". For hosts that
+ * find calls in answers, or choose what to put into messages. Takes a second at most. Errors: those
+ * of blend_chat_render, but not CANCELLED. */
+BLEND_API int32_t blend_model_get_template_info(const blend_model *model,
+                                                const char *template_source,
+                                                blend_template_info *info, blend_error **err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,6 +3,7 @@
 #include "capi/chat_handle.h"
 #include "capi/error.h"
 #include "capi/handles.h"
+#include "chat/describe.h"
 #include "chat/prompt.h"
 
 using blend::Result;
@@ -53,6 +54,11 @@ Result<std::vector<blend::chat::Document>> read_documents(const blend_chat_docum
   return out;
 }
 
+// The host's template, or else the model's own.
+std::string_view template_of(const blend::Model& model, const char* given) {
+  return given == nullptr || given[0] == '\0' ? std::string_view(model.chat_template()) : given;
+}
+
 }  // namespace
 
 void blend_chat::show_segments() {
@@ -99,17 +105,14 @@ int32_t blend_chat_render(blend_chat** out, const blend_model* model,
     auto chat = std::make_unique<blend_chat>();
     BLEND_ASSIGN(const auto turns, read_messages(messages, n_messages));
     BLEND_ASSIGN(const auto given, read_documents(documents, n_documents, chat->ids));
-    const bool own = o.template_source == nullptr || o.template_source[0] == '\0';
-    const std::string_view source =
-        own ? std::string_view(loaded->chat_template()) : std::string_view(o.template_source);
     blend::chat::PromptOptions how;
     how.generation_prompt = (o.flags & BLEND_CHAT_NO_GENERATION_PROMPT) == 0;
     if (o.variables != nullptr) how.variables = o.variables;
     if (o.tools != nullptr) how.tools = o.tools;
     if (o.cancel != nullptr) how.cancel = &o.cancel->token;
     how.now = o.now_s != 0 ? static_cast<int64_t>(o.now_s) : static_cast<int64_t>(time(nullptr));
-    BLEND_ASSIGN(chat->prompt,
-                 blend::chat::make_prompt(source, loaded->tokenizer(), turns, given, how));
+    BLEND_ASSIGN(chat->prompt, blend::chat::make_prompt(template_of(*loaded, o.template_source),
+                                                        loaded->tokenizer(), turns, given, how));
     chat->show_segments();
     *out = chat.release();
     return Status::ok();
@@ -139,6 +142,30 @@ int32_t blend_chat_get_text(const blend_chat* chat, const char** text, size_t* n
     *text = chat->prompt.text.c_str();
     *n_bytes = chat->prompt.text.size();
     return Status::ok();
+  });
+}
+
+int32_t blend_model_get_template_info(const blend_model* model, const char* template_source,
+                                      blend_template_info* info, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(model);
+    BLEND_REQUIRE(info);
+    BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_ASSIGN(const blend::chat::Description d,
+                 blend::chat::describe(template_of(*loaded, template_source), loaded->tokenizer()));
+    blend_template_info i{};
+    i.reads_system = d.reads_system ? 1 : 0;
+    i.reads_tools = d.reads_tools ? 1 : 0;
+    i.reads_tool_calls = d.reads_tool_calls ? 1 : 0;
+    i.reads_documents = d.reads_documents ? 1 : 0;
+    i.reads_generation_prompt = d.reads_generation_prompt ? 1 : 0;
+    i.reads_enable_thinking = d.reads_thinking ? 1 : 0;
+    i.call_id_length = d.calls.id_length;
+    i.call_open = d.calls.open;
+    i.call_close = d.calls.close;
+    i.call_begin = d.calls.begin;
+    i.call_arguments = d.calls.arguments;
+    return blend::capi::write_struct(info, i);
   });
 }
 

@@ -30,6 +30,7 @@ struct FirstRelease;
 BLEND_FIRST_RELEASE(blend_chat_document, 40);
 BLEND_FIRST_RELEASE(blend_chat_message, 40);
 BLEND_FIRST_RELEASE(blend_chat_options, 48);
+BLEND_FIRST_RELEASE(blend_template_info, 64);
 BLEND_FIRST_RELEASE(blend_text_options, 88);
 BLEND_FIRST_RELEASE(blend_ctx_options, 56);
 BLEND_FIRST_RELEASE(blend_lora, 24);

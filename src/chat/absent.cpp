@@ -1,14 +1,23 @@
 // In place of all other sources here in a build without chat templates (BLEND_CHAT).
+#include "chat/describe.h"
 #include "chat/prompt.h"
 
 namespace blend::chat {
+namespace {
+
+Status left_out() {
+  return {BLEND_E_UNSUPPORTED,
+          "this build has no chat templates: configure with -DBLEND_CHAT=ON, or ask for plain "
+          "text"};
+}
+
+}  // namespace
 
 Result<text::Prompt> make_prompt(std::string_view, const Tokenizer&, const std::vector<Message>&,
                                  const std::vector<Document>&, const PromptOptions&) {
-  return Status{
-      BLEND_E_UNSUPPORTED,
-      "this build has no chat templates: configure with -DBLEND_CHAT=ON, or ask for plain "
-      "text"};
+  return left_out();
 }
+
+Result<Description> describe(std::string_view, const Tokenizer&) { return left_out(); }
 
 }  // namespace blend::chat

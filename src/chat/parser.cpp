@@ -25,8 +25,7 @@ class Parser {
     Syntax out;
     std::string end;
     BLEND_RETURN_IF_ERROR(body(out.body, {}, end));
-    out.names_documents = names_documents_;
-    out.names_tools = names_tools_;
+    out.reads = reads_;
     return out;
   }
 
@@ -523,8 +522,7 @@ class Parser {
     if (text == "true" || text == "True") return constant(Value::of(true));
     if (text == "false" || text == "False") return constant(Value::of(false));
     if (text == "none" || text == "None") return constant(Value::none());
-    if (text == "documents") names_documents_ = true;
-    if (text == "tools") names_tools_ = true;
+    for (size_t i = 0; i < kAsked.size(); ++i) reads_[i] = reads_[i] || text == kAsked[i];
     return make(Kind::name, text, std::vector<ExpressionPtr>());
   }
 
@@ -704,8 +702,7 @@ class Parser {
   size_t at_ = 0;
   int depth_ = 0;
   int loops_ = 0;
-  bool names_documents_ = false;
-  bool names_tools_ = false;
+  std::array<bool, kAsked.size()> reads_ = {};
 };
 
 }  // namespace

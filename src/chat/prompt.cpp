@@ -112,15 +112,15 @@ Result<Variables> variables_of(const Template& source, const Tokenizer& tokenize
                                const std::vector<Message>& messages,
                                const std::vector<Document>& documents,
                                const PromptOptions& options) {
-  const bool own_place = source.names_documents();
+  const bool own_place = source.reads("documents");
   Variables out;
   BLEND_ASSIGN(std::vector<Turn> turns, turns_of(messages, documents, !own_place));
   BLEND_ASSIGN(Value tools, read_tools(options.tools));
   Meter meter(SIZE_MAX, options.cancel);  // printing takes memory in proportion to the values
-  if (!tools.is_none() && !source.names_tools()) {
+  if (!tools.is_none() && !source.reads("tools")) {
     BLEND_RETURN_IF_ERROR(tell_tools(tools, turns, meter));
   }
-  if (!source.names_tool_calls()) BLEND_RETURN_IF_ERROR(tell_calls(turns, meter));
+  if (!source.has_word("tool_calls")) BLEND_RETURN_IF_ERROR(tell_calls(turns, meter));
   BLEND_ASSIGN(Value all, messages_value(std::move(turns)));
   out.emplace("messages", std::move(all));
   Value& given = out.emplace("documents", Value::none()).first->second;
@@ -274,7 +274,7 @@ Result<text::Prompt> make_prompt(const Template& source, const Tokenizer& tokeni
   const std::vector<Part> parts = parts_of(text, documents);
   BLEND_RETURN_IF_ERROR(check_documents(text, parts, documents));
   const bool has_tools = !options.tools.empty() && !variables.at("tools").is_none();
-  if (has_tools && !source.names_tools() && !tells_tools(text.bytes())) {
+  if (has_tools && !source.reads("tools") && !tells_tools(text.bytes())) {
     return Status{BLEND_E_UNSUPPORTED,
                   "the chat template has no place for tools, neither `tools` nor a system message: "
                   "put them into a message"};
@@ -318,12 +318,7 @@ Result<text::Prompt> make_prompt(std::string_view source, const Tokenizer& token
                                  const std::vector<Message>& messages,
                                  const std::vector<Document>& documents,
                                  const PromptOptions& options) {
-  if (source.empty()) {
-    return Status{BLEND_E_NOT_FOUND,
-                  "the model has no chat template: give one (template_source), or make the prompt "
-                  "of its segments"};
-  }
-  BLEND_ASSIGN(const auto parsed, Template::parse(source));
+  BLEND_ASSIGN(const auto parsed, Template::parse_given(source));
   return make_prompt(parsed, tokenizer, messages, documents, options);
 }
 

@@ -1,5 +1,7 @@
 #include "chat/template.h"
 
+#include <algorithm>
+
 #include "chat/parser.h"
 #include "chat/renderer.h"
 
@@ -11,13 +13,20 @@ Result<Template> Template::parse(std::string_view source) {
                       source.size(), kMaxSource);
   }
   BLEND_ASSIGN(Syntax syntax, chat::parse(source));
-  syntax.names_tool_calls = source.find("tool_calls") != source.npos;
-  return Template(std::make_shared<const Syntax>(std::move(syntax)));
+  return Template(source, std::make_shared<const Syntax>(std::move(syntax)));
 }
 
-bool Template::names_documents() const { return syntax_->names_documents; }
-bool Template::names_tools() const { return syntax_->names_tools; }
-bool Template::names_tool_calls() const { return syntax_->names_tool_calls; }
+Result<Template> Template::parse_given(std::string_view source) {
+  if (!source.empty()) return parse(source);
+  return Status{BLEND_E_NOT_FOUND,
+                "the model has no chat template: give one (template_source), or make the prompt of "
+                "its segments"};
+}
+
+bool Template::reads(std::string_view variable) const {
+  const auto found = std::find(kAsked.begin(), kAsked.end(), variable);
+  return found != kAsked.end() && syntax_->reads[static_cast<size_t>(found - kAsked.begin())];
+}
 
 Result<Text> Template::render(const Variables& variables, int64_t now, size_t fuel,
                               const CancelToken* cancel) const {

@@ -30,12 +30,13 @@ class Template {
 
   // FORMAT names the line; UNSUPPORTED names a feature that libblend does not have.
   static Result<Template> parse(std::string_view source);
+  // The same of a host's source. NOT_FOUND: it is empty, for a model may have none.
+  static Result<Template> parse_given(std::string_view source);
 
-  // Whether the template reads the variable.
-  bool names_documents() const;
-  bool names_tools() const;
-  // Whether it has the word `tool_calls`: then it writes those of a message.
-  bool names_tool_calls() const;
+  // Whether the template reads a variable, one of kAsked (parser.h).
+  bool reads(std::string_view variable) const;
+  // Whether the word stands anywhere in it. One with `tool_calls` writes those of a message.
+  bool has_word(std::string_view word) const { return source_.find(word) != source_.npos; }
 
   // `now`: seconds since 1970, for strftime_now. INVALID_ARGUMENT: the template refuses the
   // variables (raise_exception), with its own words, or uses an undefined value. `cancel` may be
@@ -44,7 +45,9 @@ class Template {
                       const CancelToken* cancel = nullptr) const;
 
  private:
-  explicit Template(std::shared_ptr<const Syntax> syntax) : syntax_(std::move(syntax)) {}
+  Template(std::string_view source, std::shared_ptr<const Syntax> syntax)
+      : source_(source), syntax_(std::move(syntax)) {}
+  std::string source_;
   std::shared_ptr<const Syntax> syntax_;
 };
 

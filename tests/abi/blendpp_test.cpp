@@ -90,6 +90,10 @@ TEST_F(BlendppTest, FusesDocumentsAndAQuestion) {
   const blendpp::Chat chat = blendpp::render_texts(model, documents, "and then", texts);
   EXPECT_EQ(fusion.info().n_rows, chat.prompt.n_tokens());
   EXPECT_EQ(chat.text, "be brief\none two three four\nfive six\nQuestion: and then\nAnswer:");
+  const blendpp::TemplateInfo read = model.template_info("{{ tools }}{{ messages[0].content }}");
+  EXPECT_TRUE(read.reads_tools == 1 && read.reads_system == 1 && read.reads_documents == 0);
+  EXPECT_STREQ(read.call_arguments, "arguments");
+  EXPECT_THROW(model.template_info(), blendpp::Error);  // it has no template
   EXPECT_EQ(blendpp::Fusion(model, nullptr, {"one", "two"}, "and then").report().n_segments, 4u);
 
   texts.template_source = "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}";

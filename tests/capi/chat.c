@@ -122,6 +122,39 @@ void chat_has_tools(const fixture* f) {
   close_world(&w);
 }
 
+/* What a host is told of a template. */
+void chat_describes_templates(const fixture* f) {
+  blend_template_info info = {.struct_size = sizeof info};
+  world w;
+  REQUIRE(open_world(f, &w));
+  CHECK_SAYS(BLEND_E_NOT_FOUND, "template",
+             blend_model_get_template_info(w.model, NULL, &info, &err)); /* it has none */
+  CHECK_CODE(BLEND_E_NOT_FOUND, blend_model_get_template_info(w.model, "", &info, &err));
+  CHECK_CODE(INVALID, blend_model_get_template_info(NULL, TEMPLATE, &info, &err));
+  CHECK_CODE(INVALID, blend_model_get_template_info(w.model, TEMPLATE, NULL, &err));
+  CHECK_SAYS(BLEND_E_FORMAT, "line 1",
+             blend_model_get_template_info(w.model, "{% if %}", &info, &err));
+  CHECK_OK(blend_model_get_template_info(w.model, TEMPLATE, &info, &err));
+  CHECK(info.reads_system == 1 && info.reads_generation_prompt == 1);
+  CHECK(info.reads_tools == 0 && info.reads_tool_calls == 0 && info.reads_documents == 0);
+  CHECK(info.reads_enable_thinking == 0 && info.call_id_length == 0);
+  CHECK(strcmp(info.call_open, "<tool_call>") == 0);
+  CHECK(strcmp(info.call_close, "</tool_call>") == 0);
+  CHECK(strcmp(info.call_begin, "<tool_call>\n") == 0);
+  CHECK(strcmp(info.call_arguments, "arguments") == 0);
+  CHECK_OK(blend_model_get_template_info(
+      w.model,
+      "{{ tools }}{{ documents }}{{ enable_thinking }}{{ messages[1].tool_calls }}[TOOL_CALLS]",
+      &info, &err));
+  CHECK(info.reads_system == 0 && info.reads_generation_prompt == 0);
+  CHECK(info.reads_tools == 1 && info.reads_tool_calls == 1 && info.reads_documents == 1);
+  CHECK(info.reads_enable_thinking == 1 && info.call_id_length == 9);
+  CHECK(strcmp(info.call_open, "[TOOL_CALLS]") == 0 && strcmp(info.call_close, "") == 0);
+  info.struct_size = 8; /* no header had one so small */
+  CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_model_get_template_info(w.model, TEMPLATE, &info, &err));
+  close_world(&w);
+}
+
 /* A template that would run for minutes, and what a host of an older header gives. */
 void chat_is_cancelled(const fixture* f) {
   blend_chat_message m = message("user", "who");

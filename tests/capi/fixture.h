@@ -112,6 +112,7 @@ void close_world(world* w);
   X(chat_arguments)                      \
   X(chat_is_cancelled)                   \
   X(chat_has_tools)                      \
+  X(chat_describes_templates)            \
   X(chat_fits_a_small_stack)             \
   X(chat_is_fused)                       \
   X(texts_without_a_template)            \

@@ -68,6 +68,7 @@ static void puts_plain_text(const blend_model* model, const blend_store* store) 
 static void has_no_templates(const blend_model* model, const blend_store* store) {
   blend_chat* chat = NULL;
   blend_fusion* fusion = NULL;
+  blend_template_info info = {.struct_size = sizeof info};
   blend_chat_message message;
   blend_text_options options;
   memset(&message, 0, sizeof message);
@@ -82,6 +83,8 @@ static void has_no_templates(const blend_model* model, const blend_store* store)
            blend_fuse_texts(&fusion, model, store, kDocuments, 1, "Who?", &options, &err));
   LEFT_OUT("-DBLEND_CHAT=ON",
            blend_fuse_messages(&fusion, model, store, &message, 1, kDocuments, 1, &options, &err));
+  LEFT_OUT("-DBLEND_CHAT=ON",
+           blend_model_get_template_info(model, options.template_source, &info, &err));
   blend_chat_close(chat);
 }
 

@@ -125,15 +125,27 @@ class Renderer:
             raise Wrong(f"chat_render gave {code.name} and a chat")
         return code
 
+    def describe(self, source):
+        """The Code. What is told of a template fits together."""
+        info = self.lib.struct("template_info")
+        code = self.lib.call("model_get_template_info", self.model, c.create_string_buffer(source), c.byref(info))
+        if code >= 0:
+            begin, opening, arguments = (c.string_at(getattr(info, name)) for name in ("call_begin", "call_open", "call_arguments"))
+            reads = {getattr(info, name) for name, *_ in info._fields_ if name.startswith("reads_")}
+            if not reads <= {0, 1} or not begin.startswith(opening) or arguments not in (b"arguments", b"parameters"):
+                raise Wrong(f"of a template it is told {bytes(info)!r}")
+        return code
+
     def judged(self, source, given, delay):
-        """Renders on a small stack; with a delay, cancels after it."""
+        """Renders on a small stack; with a delay, cancels after it. given: None: describes instead."""
         got, requested = [], []
         peak()
         before = peak()  # what is held now
 
         def work():
             try:
-                got.append(self.render(source, given, delay is not None))
+                described = given is None
+                got.append(self.describe(source) if described else self.render(source, given, delay is not None))
             except Wrong as wrong:
                 got.append(wrong)
 
@@ -170,5 +182,8 @@ def run(r):
         cancelled = delay is not None and code == CODES["BLEND_E_CANCELLED"]
         if code < 0 and code not in REFUSED and not cancelled:
             raise Wrong(f"a template gave {code.name}: {code.message}")
+        told = renderer.judged(source, None, None)
+        if told < 0 and told not in REFUSED:
+            raise Wrong(f"of a template it is told {told.name}: {told.message}")
         r.count("rendered" if code >= 0 else code.name.removeprefix("BLEND_E_").lower())
     renderer.close()

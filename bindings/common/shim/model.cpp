@@ -202,6 +202,10 @@ LoraInfo Model::lora(size_t i, Outcome& out) const noexcept {
   });
 }
 
+TemplateInfo Model::template_info(const std::string& source, Outcome& out) const noexcept {
+  return guarded(out, [&] { return shown<TemplateInfo>(slot_->get()->template_info(source)); });
+}
+
 ModelInfo Model::info(Outcome& out) const noexcept {
   return guarded(out, [&] {
     const auto model = slot_->get();  // its texts are valid while it is open

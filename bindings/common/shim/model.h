@@ -29,6 +29,10 @@ struct LoraInfo {
   BLEND_LORA_INFO_FIELDS(BLEND_SHIM_DECLARE)
 };
 
+struct TemplateInfo {
+  BLEND_TEMPLATE_INFO_FIELDS(BLEND_SHIM_DECLARE)
+};
+
 struct ModelInfo {
   BLEND_MODEL_INFO_FIELDS(BLEND_SHIM_DECLARE)
 };
@@ -181,6 +185,8 @@ class Model {
   ModelInfo info(Outcome& out) const noexcept;
   // i < info().n_loras.
   LoraInfo lora(size_t i, Outcome& out) const noexcept;
+  // "": of the model's own.
+  TemplateInfo template_info(const std::string& source, Outcome& out) const noexcept;
   // Text is bytes of UTF-8, in and out; output may be cut inside a sequence.
   View tokenize(const std::string& text, uint32_t flags, Outcome& out) const noexcept;
   std::string detokenize(const int32_t* tokens, size_t n_tokens, uint32_t flags,

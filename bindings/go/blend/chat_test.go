@@ -25,6 +25,20 @@ func TestTools(t *testing.T) {
 	}
 }
 
+func TestTemplateInfo(t *testing.T) {
+	info, err := model.TemplateInfo(chatTemplate)
+	if err != nil || !info.ReadsSystem || !info.ReadsGenerationPrompt || info.ReadsTools || info.ReadsDocuments ||
+		info.CallOpen != "<tool_call>" || info.CallArguments != "arguments" || info.CallIDLength != 0 {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	if _, err = model.TemplateInfo(""); !errors.Is(err, blend.ErrNotFound) {
+		t.Fatal(err)
+	}
+	if _, err = model.TemplateInfo("{% if %}"); !errors.Is(err, blend.ErrFormat) {
+		t.Fatal(err)
+	}
+}
+
 func TestChat(t *testing.T) {
 	messages := []blend.ChatMessage{{Role: "system", Content: "Be brief."}, {Role: "user", Content: question}}
 	ids, err := model.Tokenize(documents[0], 0)

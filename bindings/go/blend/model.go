@@ -99,6 +99,13 @@ func (m *Model) Loras() ([]LoraInfo, error) {
 	return list, nil
 }
 
+// TemplateInfo tells what a chat template has a place for, and how calls of functions are written by it.
+// The source is Jinja; "" is the model's own. Errors: ErrNotFound (there is none), ErrFormat, ErrUnsupported.
+func (m *Model) TemplateInfo(source string) (info TemplateInfo, err error) {
+	err = m.call(func(r raw.Model, out raw.Outcome) { info = takenTemplateInfo(r.Template_info(source, out)) })
+	return info, err
+}
+
 // Tokenize gives the tokens of a text; bytes that are not UTF-8 become byte tokens.
 func (m *Model) Tokenize(text string, flags TokenizeFlags) (tokens []int32, err error) {
 	err = m.call(func(r raw.Model, out raw.Outcome) {

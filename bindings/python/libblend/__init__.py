@@ -26,7 +26,7 @@ from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, Generation, Token
 from ._grammar import Grammar
 from ._infos import (Advice, ChunkInfo, CodecCost, CodecStat, FusionInfo, LayerInfo, MachineInfo, Measurement,
-                     LoraInfo, ModelInfo, ProfileInfo, SegmentInfo, StoreStat, Verdict)
+                     LoraInfo, ModelInfo, ProfileInfo, SegmentInfo, StoreStat, TemplateInfo, Verdict)
 from ._missing import MissingFileError
 from ._model import CorpusChunk, CorpusRecord, Model, Stored
 from ._model_base import Lora
@@ -45,7 +45,7 @@ __all__ = [
     "CorpusChunk", "CorpusRecord", "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
     "Generation", "Dtype", "Grammar", "GrammarLanguage", "LayerInfo", "LogLevel", "LogRecord", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
     "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Layerwise", "Policy", "Pooling", "Profile", "ProfileInfo", "Prompt", "PromptSegment",
-    "RATIO_AUTO", "RATIO_FIDELITY", "ReadMode", "RecordKind", "RemoteChunk", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
+    "RATIO_AUTO", "RATIO_FIDELITY", "ReadMode", "RecordKind", "RemoteChunk", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored", "TemplateInfo",
     "TenantUse", "Token", "Verdict", "Weights", "errors", "to_logging",
 ]
 __all__ += errors.__all__

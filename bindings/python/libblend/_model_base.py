@@ -8,7 +8,7 @@ from ._arrays import Tokens, copy_out, tokens_in
 from ._call import Cancel, Progress, watched
 from ._context import Closable, Context
 from ._enums import choice
-from ._infos import LoraInfo, ModelInfo
+from ._infos import LoraInfo, ModelInfo, TemplateInfo
 from ._missing import files
 from ._types import Array, Path
 
@@ -74,6 +74,11 @@ class ModelBase(Closable):
     def loras(self) -> List[LoraInfo]:
         """The LoRA adapters that it was opened with."""
         return [LoraInfo._of(self._raw.lora(i)) for i in range(self.info.n_loras)]
+
+    def template_info(self, template_source: str = "") -> TemplateInfo:
+        """What a chat template has a place for, and how calls of functions are written by it; "": the model's own.
+        Raises NotFoundError where there is none, FormatError, UnsupportedError."""
+        return TemplateInfo._of(self._raw.template_info(template_source))
 
     def tokenize(self, text: Union[str, bytes], *, bos: bool = False, special: bool = False,
                  raw_text: bool = False) -> Array:

@@ -102,6 +102,23 @@ class Chat(Case):
         with self.assertRaisesRegex(libblend.InvalidArgumentError, "no chat template"):
             self.model.fuse_texts(self.store, ["the cat sat"], "Who?", tools=tools)
 
+    def test_what_a_template_reads(self):
+        info = self.model.template_info(TEMPLATE)
+        self.assertTrue(info.reads_system and info.reads_generation_prompt)
+        self.assertFalse(info.reads_tools or info.reads_tool_calls or info.reads_documents or info.reads_enable_thinking)
+        self.assertEqual((info.call_open, info.call_close, info.call_begin, info.call_arguments, info.call_id_length),
+                         ("<tool_call>", "</tool_call>", "<tool_call>\n", "arguments", 0))
+        read = {path.stem: self.model.template_info(path.read_text()) for path in sorted(TEMPLATES.glob("*.jinja"))}
+        self.assertGreaterEqual(len(read), 10)
+        self.assertEqual({name for name in WITH_TOOLS + ("gemma", "chatml") if read[name].reads_tools}, set(WITH_TOOLS))
+        self.assertEqual({name for name in WITH_TOOLS + NO_SYSTEM if not read[name].reads_system}, set(NO_SYSTEM))
+        self.assertEqual((read["llama3"].call_open, read["llama3"].call_arguments), ("", "parameters"))
+        self.assertTrue(read["qwen3"].reads_enable_thinking)
+        with self.assertRaises(libblend.NotFoundError):
+            self.model.template_info()
+        with self.assertRaises(libblend.FormatError):
+            self.model.template_info("{% if %}")
+
     def test_a_cancel_stops_it(self):
         cancel = libblend.Cancel()
         cancel.request()

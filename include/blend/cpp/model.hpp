@@ -33,6 +33,7 @@ inline int32_t on_corpus_record(void* user, const blend_corpus_record* record) n
 
 using ModelInfo = detail::Sized<blend_model_info>;
 using LoraInfo = detail::Sized<blend_lora_info>;
+using TemplateInfo = detail::Sized<blend_template_info>;
 
 using ModelDescription = detail::Initialised<blend_model_description, blend_model_description_init>;
 // Built from pointers of the host; what they point at must outlive it.
@@ -129,6 +130,14 @@ class Model {
     detail::Outcome outcome;
     LoraInfo info;
     outcome.check(blend_model_get_lora(get(), index, &info, outcome.out()));
+    return info;
+  }
+  // What a chat template has a place for; "": the model's own (blend_model_get_template_info).
+  TemplateInfo template_info(const std::string& template_source = {}) const {
+    detail::Outcome outcome;
+    TemplateInfo info;
+    outcome.check(blend_model_get_template_info(
+        get(), detail::c_string(template_source, "the template"), &info, outcome.out()));
     return info;
   }
   // `flags` are BLEND_TOKENIZE_*.

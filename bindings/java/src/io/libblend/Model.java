@@ -75,6 +75,27 @@ public final class Model implements AutoCloseable {
   }
 
   /**
+   * What the model's own chat template has a place for, and how calls of functions are written by it.
+   *
+   * @return the same every time
+   * @throws NotFoundException if the model has no template
+   */
+  public TemplateInfo templateInfo() {
+    return templateInfo("");
+  }
+
+  /**
+   * What a chat template has a place for.
+   *
+   * @param source Jinja; "" is the model's own
+   * @return the same every time
+   * @throws FormatException if it cannot be parsed
+   */
+  public TemplateInfo templateInfo(String source) {
+    return TemplateInfo.of(raw.templateInfo(source));
+  }
+
+  /**
    * The model's tokenizer.
    *
    * @return open as long as the model

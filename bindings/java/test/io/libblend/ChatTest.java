@@ -48,6 +48,18 @@ public class ChatTest extends Fixture {
   }
 
   @Test
+  public void whatATemplateReads() {
+    TemplateInfo info = model.templateInfo("{{ tools }}{{ messages[0].content }}[TOOL_CALLS]");
+    assertTrue(info.readsTools() && info.readsSystem());
+    assertTrue(!info.readsDocuments() && !info.readsToolCalls() && !info.readsGenerationPrompt());
+    assertEquals("[TOOL_CALLS] [", info.callBegin());
+    assertEquals("", info.callClose());
+    assertEquals(9, info.callIdLength());
+    assertThrows(NotFoundException.class, () -> model.templateInfo());
+    assertThrows(FormatException.class, () -> model.templateInfo("{% if %}"));
+  }
+
+  @Test
   public void whatIsWrongIsSaid() {
     Chat chat = new Chat().message("user", "x");
     assertThrows(NotFoundException.class, () -> model.chat(chat));
