@@ -15,25 +15,33 @@ namespace blend_cli::serve {
 namespace {
 
 const std::vector<std::string> kNames = {"weather", "time"};
-constexpr const char* kHermes = "{% if tools %}<tool_call>{% endif %}";
-constexpr const char* kLlama = "{% if tools %}'\"parameters\": '{% endif %}";
-constexpr const char* kMistral = "{% if tools %}[TOOL_CALLS]{% endif %}";
+
+// The forms that blend_model_get_template_info tells.
+ToolForm form(const char* open, const char* close) {
+  ToolForm out;
+  out.info.call_open = open;
+  out.info.call_close = close;
+  return out;
+}
+const ToolForm kHermes = form("<tool_call>", "</tool_call>");
+const ToolForm kLlama = form("", "");
+const ToolForm kMistral = form("[TOOL_CALLS]", "");
 
 // What became of a text: "text|name(arguments)|...".
 std::string read(const ToolForm& form, const std::string& text, size_t cut, size_t step,
                  bool is_cut = false, bool is_call = false) {
   ToolCallReader reader(form, kNames, is_call);
-  std::string shown = reader.take(text.substr(0, cut));
-  for (size_t at = cut; at < text.size(); at += step) shown += reader.take(text.substr(at, step));
+  std::string shown = reader.take(-1, text.substr(0, cut));
+  for (size_t at = cut; at < text.size(); at += step)
+    shown += reader.take(-1, text.substr(at, step));
   shown += reader.end(is_cut);
   for (const ToolCall& call : reader.calls()) shown += '|' + call.name + '(' + call.arguments + ')';
   return shown;
 }
 
 // The same in whatever pieces it comes.
-void expect_read(const char* chat_template, const std::string& text, const std::string& wanted,
+void expect_read(const ToolForm& form, const std::string& text, const std::string& wanted,
                  bool is_cut = false, bool is_call = false) {
-  const ToolForm form = tool_form(chat_template);
   for (size_t cut = 0; cut <= text.size(); ++cut) {
     for (const size_t step : {size_t{1}, size_t{3}, SIZE_MAX / 2}) {
       ASSERT_EQ(read(form, text, cut, step, is_cut, is_call), wanted) << cut << ' ' << step;
@@ -96,7 +104,19 @@ TEST(ToolCalls, InTheFormOfMistral) {
               R"([TOOL_CALLS] [{"name": "weather", "arguments": {"a": "]"}}, {"name": "time"}])",
               R"(|weather({"a": "]"})|time({}))");
   expect_read(kMistral, R"(Wait.[TOOL_CALLS]{"name": "time", "arguments": {}})", "Wait.|time({})");
-  EXPECT_TRUE(tool_form(kMistral).short_ids);
+}
+
+// A control token has no text: its number tells where a call begins.
+TEST(ToolCalls, AControlTokenBeforeThem) {
+  ToolForm with = kMistral;
+  with.open_token = 7;
+  ToolCallReader reader(with, kNames, false);
+  EXPECT_EQ(reader.take(5, "Wait."), "Wait.");
+  EXPECT_EQ(reader.take(7, ""), "");
+  EXPECT_EQ(reader.take(5, R"([{"name": "time"}])"), "");
+  EXPECT_EQ(reader.end(false), "");
+  ASSERT_EQ(reader.calls().size(), 1u);
+  EXPECT_EQ(reader.calls()[0].name, "time");
 }
 
 // What max_tokens cut, as OpenAI gives it: the name, and as much of the arguments as there is.
@@ -112,7 +132,7 @@ TEST(ToolCalls, ACutCallHasItsArgumentsSoFar) {
 // By a grammar: marks in its texts mean nothing.
 TEST(ToolCalls, ATextThatIsACall) {
   const std::string arguments = R"({"a": "</tool_call><tool_call>"})";
-  for (const char* const form : {kHermes, kLlama, kMistral}) {
+  for (const ToolForm& form : {kHermes, kLlama, kMistral}) {
     expect_read(form, R"({"name": "time", "arguments": )" + arguments + "}",
                 "|time(" + arguments + ")", false, true);
   }
@@ -146,8 +166,7 @@ TEST(ToolCalls, WhateverAModelWrites) {
   for (int i = 0; i < 20000; ++i) {
     std::string text;
     for (size_t n = random() % 12; n > 0; --n) text += kParts[random() % std::size(kParts)];
-    for (const char* const chat_template : {kHermes, kLlama, kMistral}) {
-      const ToolForm form = tool_form(chat_template);
+    for (const ToolForm& form : {kHermes, kLlama, kMistral}) {
       const bool is_cut = random() % 2 == 0;
       const std::string whole = read(form, text, text.size(), 1, is_cut);
       ASSERT_EQ(read(form, text, 0, 1, is_cut), whole) << text;
@@ -177,19 +196,6 @@ TEST(ToolCalls, ManyResultsFindTheirFunctions) {
     const std::string name = i == 0 ? "weather" : "time";
     ASSERT_EQ(Json::parse(tool_members(result, "m", calls))["name"], name) << i;
   }
-}
-
-TEST(ToolCalls, TheTemplateSaysTheForm) {
-  EXPECT_EQ(tool_form("{{ messages }}").open, "<tool_call>");  // it is told in the form of Hermes
-  for (const char* const without : {"{# no tools #}{{ messages }}", "tools {{ messages }}",
-                                    "{{ 'tools' }}", "{{ my_tools }}"}) {
-    EXPECT_EQ(tool_form(without).open, "<tool_call>") << without;
-  }
-  for (const char* const with : {"{%- if tools-%}", "{{tools[0]}}", "{% if not tools is none %}"}) {
-    EXPECT_EQ(tool_form(with).open, "") << with;
-  }
-  EXPECT_EQ(tool_form(kLlama).arguments, "parameters");
-  EXPECT_EQ(tool_form("{{ tools }}").arguments, "arguments");
 }
 
 }  // namespace

@@ -33,26 +33,6 @@ std::string name_of_token(const std::string& text) {
 
 std::string new_id(const char* prefix) { return std::string(prefix) + '-' + random_hex(); }
 
-// A prompt that goes on with these tokens: as part of its question, which must be one segment.
-blendpp::Prompt followed_by(const blendpp::Prompt& prompt, const blendpp::Tokens& tokens) {
-  blendpp::Prompt out;
-  blendpp::Tokens question;
-  for (const blend_segment& s : prompt.segments()) {
-    if (s.id != nullptr) {
-      out.chunk(blendpp::ChunkId(*s.id));
-      continue;
-    }
-    const blendpp::Tokens own(s.tokens, s.tokens + s.n_tokens);
-    if (s.kind == BLEND_SEGMENT_QUESTION) {
-      question = own;
-    } else {
-      out.add(s.kind, own);
-    }
-  }
-  question.insert(question.end(), tokens.begin(), tokens.end());
-  return out.question(std::move(question));
-}
-
 }  // namespace
 
 std::string dump(const Json& value) {
@@ -89,25 +69,20 @@ Answer::Answer(const Engine& engine, Request request, const std::string& tenant,
   for (const std::string& text : request_.stop) stop_.push_back({text.data(), text.size()});
   choices_.resize(std::max<size_t>(1, request_.prompts.size()) * request_.n);
   if (request_.tools.choice != Tools::Choice::none) {
-    for (Choice& choice : choices_) choice.tools.emplace(form_, request_.tools.names, must_call());
+    for (Choice& choice : choices_)
+      choice.tools.emplace(engine_.form, request_.tools.names, must_call());
   }
   fuse(0);
 }
 
 void Answer::prepare_tools() {
-  const blendpp::Model& model = *engine_.model;
-  if (!form_.open.empty()) {
-    const blendpp::Tokens tokens = model.tokenize(form_.open, BLEND_TOKENIZE_SPECIAL);
-    if (tokens.size() == 1 && model.detokenize(tokens, BLEND_TOKENIZE_RAW).empty()) {
-      open_token_ = tokens[0];
-    }
-  }
+  const std::string_view close = engine_.form.info.call_close;
   if (must_call()) {
     grammar_ = engine_.grammars->get(BLEND_GRAMMAR_JSON_SCHEMA,
-                                     call_schema(request_.tools, form_.arguments), "tools",
-                                     engine_.cancel);
-  } else if (!request_.tools.parallel && !form_.close.empty()) {
-    request_.stop.emplace_back(form_.close);  // the end of the first call
+                                     call_schema(request_.tools, engine_.form.info.call_arguments),
+                                     "tools", engine_.cancel);
+  } else if (!request_.tools.parallel && !close.empty()) {
+    request_.stop.emplace_back(close);  // the end of the first call
   }
 }
 
@@ -140,13 +115,7 @@ void Answer::tokenize(const std::function<bool()>& alive) {
     options.cancel = engine_.cancel;
     options.tools = request_.tools.json.c_str();
     chat_ = blendpp::render_chat(model, request_.messages, request_.documents, options).prompt;
-    if (request_.tools.choice != Tools::Choice::none) {
-      form_ =
-          tool_form(engine_.template_source.empty() ? info.chat_template : engine_.template_source);
-      if (must_call() && !form_.begin.empty()) {
-        chat_ = followed_by(chat_, model.tokenize(form_.begin, BLEND_TOKENIZE_SPECIAL));
-      }
-    }
+    if (must_call()) chat_ = call_prompt(model, engine_.form, chat_);
     return check(chat_.n_tokens());
   }
   size_t n = 0;
@@ -291,7 +260,7 @@ bool Answer::generate(size_t prompt, const Send& send, const std::function<bool(
     }
     const auto told = [&, i](int32_t id, std::string_view given) {
       if (!listening) return false;  // another answer found that the client left
-      const std::string piece = read_piece(choice, id, given);
+      const std::string piece = choice.tools ? choice.tools->take(id, given) : std::string(given);
       Json tokens = Json::array();
       if (request_.logprobs && id >= 0) tokens.push_back(choice.token);
       if (request_.stream) {
@@ -338,13 +307,6 @@ bool Answer::generate(size_t prompt, const Send& send, const std::function<bool(
   return true;
 }
 
-std::string Answer::read_piece(Choice& choice, int32_t id, std::string_view piece) const {
-  if (!choice.tools) return std::string(piece);
-  // A control token has no text of its own.
-  if (id >= 0 && id == open_token_) return choice.tools->take(form_.open) + std::string(piece);
-  return choice.tools->take(piece);
-}
-
 size_t Answer::n_calls(const Choice& choice) const {
   const size_t n = choice.tools ? choice.tools->calls().size() : 0;
   return request_.tools.parallel ? n : std::min<size_t>(n, 1);
@@ -362,7 +324,8 @@ Json Answer::calls_json(const Choice& choice, size_t first, bool streams) const 
   for (size_t i = first; i < n_calls(choice); ++i) {
     const ToolCall& call = choice.tools->calls()[i];
     const std::string digits = random_hex();
-    Json one = {{"id", form_.short_ids ? digits.substr(0, 9) : "call_" + digits},
+    const uint32_t n_digits = engine_.form.info.call_id_length;
+    Json one = {{"id", n_digits > 0 ? digits.substr(0, n_digits) : "call_" + digits},
                 {"type", "function"},
                 {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
     if (streams) one["index"] = i;

@@ -22,6 +22,7 @@ struct Engine {
   std::string name;  // of the model, as clients know it
   blendpp::FuseOptions fuse;
   std::string template_source;  // "": the model's own
+  ToolForm form;                // by that template; zero where there is none
   GrammarCache* grammars = nullptr;
   const blend_cancel* cancel = nullptr;
   bool (*cancelled)() = nullptr;  // whether `cancel` has been raised
@@ -88,8 +89,6 @@ class Answer {
   using Tell = std::function<bool(const Json&)>;
   // Sends the calls that are new. False: the client has gone.
   bool tell_calls(Choice& choice, size_t index, const Tell& tell) const;
-  // What of a piece of an answer is text. id: its token; -1: none.
-  std::string read_piece(Choice& choice, int32_t id, std::string_view piece) const;
   // Of an answer, from the call `first` on. `streams`: as a stream has them.
   Json calls_json(const Choice& choice, size_t first, bool streams) const;
   size_t n_calls(const Choice& choice) const;
@@ -100,8 +99,6 @@ class Answer {
   Request request_;
   std::vector<blend_text> stop_;                     // of request_
   std::shared_ptr<const blendpp::Grammar> grammar_;  // null: any text
-  ToolForm form_;                                    // of calls, if there are functions
-  int32_t open_token_ = -1;  // the control token that it begins with; -1: none
   const std::string& tenant_;
   blendpp::Prompt chat_;
   std::vector<blendpp::Tokens> documents_;  // of completions; empty: one given by its id

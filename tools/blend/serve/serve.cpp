@@ -232,9 +232,7 @@ int bind(Server& server, const ServeOptions& options) {
 // A build may have none (BLEND_CHAT).
 bool has_templates(const blendpp::Model& model) {
   try {
-    blendpp::ChatOptions options;
-    options.template_source = "-";
-    blendpp::render_chat(model, {{"user", "?"}}, {}, options);
+    model.template_info("-");
   } catch (const blendpp::Error& error) {
     return error.code() != BLEND_E_UNSUPPORTED;
   }
@@ -243,7 +241,7 @@ bool has_templates(const blendpp::Model& model) {
 
 // Errors in a template are found before the first request. A template that wants other messages
 // than these is not wrong.
-void check_template(const serve::Engine& engine) {
+void read_template(serve::Engine& engine) {
   if (engine.template_source.empty() && !has_templates(*engine.model)) return;
   try {
     blendpp::ChatOptions options;
@@ -253,6 +251,7 @@ void check_template(const serve::Engine& engine) {
     if (error.code() == BLEND_E_NOT_FOUND) return;  // completions need none
     if (error.code() != BLEND_E_INVALID_ARGUMENT) throw;
   }
+  engine.form = serve::tool_form(*engine.model, engine.template_source);
 }
 
 void run(const ServeOptions& options) {
@@ -299,7 +298,7 @@ void run(const ServeOptions& options) {
   engine.template_source = template_source;
   engine.account = !options.no_account;
   if (corpus.profile != nullptr) engine.trusted = corpus.profile->info().trusted != 0;
-  check_template(engine);
+  read_template(engine);
   if (template_source.empty() && *model.info().chat_template == '\0') {
     print_note(
         "the model has no chat template, so /v1/chat/completions refuses requests: give one with "

@@ -10,8 +10,6 @@ namespace {
 
 constexpr std::string_view kWhite = " \t\r\n";
 
-bool has(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
-
 std::string_view trim(std::string_view text) {
   const size_t begin = text.find_first_not_of(kWhite);
   if (begin == text.npos) return {};
@@ -55,42 +53,40 @@ std::string decoded(std::string_view json) {
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
-// Whether a template has that variable: a word of its statements, none of its texts and comments.
-bool names(std::string_view source, std::string_view variable) {
-  static constexpr std::string_view kWord =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.'\"";
-  bool in_code = false;
-  for (size_t at = 0; at + 1 < source.size(); ++at) {
-    const std::string_view mark = source.substr(at, 2);
-    if (!in_code && mark == "{#") {
-      at = std::min(source.find("#}", at + 2), source.size());
-    } else if (mark == "{{" || mark == "{%") {
-      in_code = true;
-    } else if (mark == "}}" || mark == "%}") {
-      in_code = false;
-    } else if (in_code && source.substr(at).starts_with(variable)) {
-      const size_t end = at + variable.size();
-      const bool begins = kWord.find(source[at - 1]) == kWord.npos;
-      const bool ends =
-          end == source.size() || source[end] == '.' || kWord.find(source[end]) == kWord.npos;
-      if (begins && ends) return true;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
-ToolForm tool_form(std::string_view chat_template) {
-  static constexpr ToolForm kHermes = {"<tool_call>", "</tool_call>", "<tool_call>\n", "arguments",
-                                       false};
-  if (has(chat_template, "<tool_call>") || !names(chat_template, "tools")) return kHermes;
-  if (has(chat_template, "[TOOL_CALLS]")) {
-    return {"[TOOL_CALLS]", "", "[TOOL_CALLS] [", "arguments", true};
+ToolForm tool_form(const blendpp::Model& model, const std::string& template_source) {
+  ToolForm form{model.template_info(template_source)};
+  const std::string_view open = form.info.call_open;
+  const blendpp::Tokens tokens =
+      open.empty() ? blendpp::Tokens() : model.tokenize(open, BLEND_TOKENIZE_SPECIAL);
+  if (tokens.size() == 1 && model.detokenize(tokens, BLEND_TOKENIZE_RAW).empty()) {
+    form.open_token = tokens[0];
   }
-  const bool is_llama =
-      has(chat_template, "<|python_tag|>") || has(chat_template, "\"parameters\"");
-  return {"", "", "", is_llama ? "parameters" : "arguments", false};
+  return form;
+}
+
+blendpp::Prompt call_prompt(const blendpp::Model& model, const ToolForm& form,
+                            const blendpp::Prompt& prompt) {
+  const std::string_view begin = form.info.call_begin;
+  if (begin.empty()) return prompt;
+  const blendpp::Tokens more = model.tokenize(begin, BLEND_TOKENIZE_SPECIAL);
+  blendpp::Prompt out;
+  blendpp::Tokens question;  // which must be one segment
+  for (const blend_segment& s : prompt.segments()) {
+    if (s.id != nullptr) {
+      out.chunk(blendpp::ChunkId(*s.id));
+      continue;
+    }
+    blendpp::Tokens own(s.tokens, s.tokens + s.n_tokens);
+    if (s.kind == BLEND_SEGMENT_QUESTION) {
+      question = std::move(own);
+    } else {
+      out.add(s.kind, std::move(own));
+    }
+  }
+  question.insert(question.end(), more.begin(), more.end());
+  return out.question(std::move(question));
 }
 
 bool ToolCallReader::read_call(std::string_view text, bool is_cut) {
@@ -128,9 +124,15 @@ bool ToolCallReader::read_calls(std::string_view text, bool is_cut) {
   return !items.empty();
 }
 
-std::string ToolCallReader::take(std::string_view piece) {
+std::string ToolCallReader::take(int32_t id, std::string_view piece) {
+  // A control token has no text of its own.
+  if (id >= 0 && id == open_token_) return take_text(open_) + std::string(piece);
+  return take_text(piece);
+}
+
+std::string ToolCallReader::take_text(std::string_view piece) {
   held_ += piece;
-  if (form_.open.empty() && !in_call_ && !has_begun_) {
+  if (open_.empty() && !in_call_ && !has_begun_) {
     const size_t first = held_.find_first_not_of(kWhite);
     if (first == held_.npos) return {};
     in_call_ = held_[first] == '{';
@@ -138,12 +140,12 @@ std::string ToolCallReader::take(std::string_view piece) {
   std::string shown;
   while (!held_.empty()) {
     if (!in_call_) {
-      const size_t at = form_.open.empty() ? held_.npos : held_.find(form_.open);
+      const size_t at = open_.empty() ? held_.npos : held_.find(open_);
       size_t end = held_.size();
       if (at != held_.npos) {
         end = end_of_text(std::string_view(held_).substr(0, at));
-      } else if (!form_.open.empty()) {
-        end = begin_of_mark(held_, form_.open);
+      } else if (!open_.empty()) {
+        end = begin_of_mark(held_, open_);
       }
       shown += held_.substr(0, end);
       held_.erase(0, end);
@@ -151,11 +153,11 @@ std::string ToolCallReader::take(std::string_view piece) {
       in_call_ = true;
       continue;
     }
-    if (form_.close.empty() || held_.find(form_.close) == held_.npos) break;
-    const size_t begin = held_.find(form_.open) + form_.open.size();
-    const size_t close = find_outside_strings(held_, form_.close, begin);
+    if (close_.empty() || held_.find(close_) == held_.npos) break;
+    const size_t begin = held_.find(open_) + open_.size();
+    const size_t close = find_outside_strings(held_, close_, begin);
     if (close == held_.npos) break;
-    const size_t end = close + form_.close.size();
+    const size_t end = close + close_.size();
     if (!read_call(std::string_view(held_).substr(begin, close - begin), false)) {
       shown += held_.substr(0, end);
     }
@@ -171,8 +173,8 @@ std::string ToolCallReader::end(bool is_cut) {
   held_.clear();
   if (in_call_) {
     std::string_view call = rest;
-    const size_t open = form_.open.empty() ? call.npos : call.find(form_.open);
-    if (open != call.npos) call.remove_prefix(open + form_.open.size());
+    const size_t open = open_.empty() ? call.npos : call.find(open_);
+    if (open != call.npos) call.remove_prefix(open + open_.size());
     if (read_calls(call, is_cut)) return {};
   } else if (!calls_.empty() && trim(rest).empty()) {
     return {};  // white space after the last call

@@ -5,20 +5,20 @@
 #include <string_view>
 #include <vector>
 
+#include "blend/blend.hpp"
+
 namespace blend_cli::serve {
 
-// How a model writes its calls.
+// How a model writes its calls, by the chat template in use.
 struct ToolForm {
-  std::string_view open;       // stands before a call; "": the answer is one call, or none
-  std::string_view close;      // stands after it; "": a call ends with the answer
-  std::string_view begin;      // what the answer begins with where it must be a call
-  std::string_view arguments;  // the name of that member
-  bool short_ids = false;      // the template takes ids of nine letters and digits, no others
+  blendpp::TemplateInfo info;
+  int32_t open_token = -1;  // the control token that stands before a call; -1: a text does, or none
 };
-
-// By the words of the template. A template without a place for tools is told of them in the form of
-// Hermes (docs/models.md).
-ToolForm tool_form(std::string_view chat_template);
+// "": the model's own template.
+ToolForm tool_form(const blendpp::Model& model, const std::string& template_source);
+// What the prompt becomes if the answer must be a call.
+blendpp::Prompt call_prompt(const blendpp::Model& model, const ToolForm& form,
+                            const blendpp::Prompt& prompt);
 
 struct ToolCall {
   std::string name;
@@ -31,20 +31,26 @@ class ToolCallReader {
  public:
   // names: of the functions; must outlive this. is_call: the text is one call, from its first byte.
   ToolCallReader(const ToolForm& form, const std::vector<std::string>& names, bool is_call)
-      : form_(is_call ? ToolForm() : form), names_(names), in_call_(is_call) {}
+      : open_(is_call ? "" : form.info.call_open),
+        close_(is_call ? "" : form.info.call_close),
+        open_token_(form.open_token),
+        names_(names),
+        in_call_(is_call) {}
 
-  // What of it is text for the reader of the answer.
-  std::string take(std::string_view piece);
+  // What of it is text for the reader of the answer. id: the piece's token; -1: none.
+  std::string take(int32_t id, std::string_view piece);
   // The same at the end. is_cut: the answer was not complete; a call's arguments may end anywhere.
   std::string end(bool is_cut);
   // All so far.
   const std::vector<ToolCall>& calls() const { return calls_; }
 
  private:
+  std::string take_text(std::string_view piece);
   bool read_call(std::string_view text, bool is_cut);
   bool read_calls(std::string_view text, bool is_cut);
 
-  const ToolForm form_;
+  const std::string_view open_, close_;
+  const int32_t open_token_;
   const std::vector<std::string>& names_;
   std::vector<ToolCall> calls_;
   std::string held_;
