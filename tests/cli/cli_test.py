@@ -97,6 +97,56 @@ class CliTest(unittest.TestCase):
         wrong.write_text("{% include 'x' %}")
         self.assertIn("include", self.blend(*place, "--chat", "--chat-template", wrong, code=1).stderr)
 
+    def test_ask_with_functions_to_call(self):
+        template = self.dir / "chat.jinja"
+        # The model's context is short.
+        template.write_text("{% for tool in tools or [] %}<tool_call>{{ tool.function.name }}{% endfor %}"
+                            "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] ")
+        functions = [{"type": "function", "function": {"name": "weather", "parameters": {
+            "type": "object", "properties": {"town": {"enum": ["Wien", "Graz"]}, "hour": {"enum": [6, 18]}},
+            "required": ["town", "hour"]}}}, {"type": "function", "function": {"name": "time"}}]
+        tools = self.dir / "tools.json"
+        tools.write_text(json.dumps(functions))
+        place = ["ask", *self.place, "--docs", self.docs, *CHUNK, "--question", "who sat", "--chat", "--chat-template", template]
+        given = [*place, "--tools", tools, "--max-tokens", "200"]
+        plain = self.json(*place, "--max-tokens", "2")
+        may = self.json(*place, "--tools", tools, "--max-tokens", "2")
+        self.assertGreater(may["fusion"]["n_rows"], plain["fusion"]["n_rows"])  # the model is told of them
+        self.assertEqual(may["tool_calls"], [])
+        self.assertNotIn("tool_calls", plain)
+        # The chunks of a prompt with functions are stored after its head.
+        self.blend("precompute", *self.place, "--docs", self.docs, *CHUNK, "--contexts", "0", "--chat", "--chat-template",
+                   template, "--tools", tools)
+        self.assertEqual(self.json(*given, "--read-only")["fusion"]["n_misses"], 0)
+        for wrong, says in (("{}", "list"), ("[", "JSON"), ('[{"type": "function"}]', "tools[0].function")):
+            tools.write_text(wrong)
+            self.assertIn(says, self.blend(*given, code=1).stderr)
+        tools.write_text(json.dumps(functions))
+        self.assertIn("moon", self.blend(*given, "--tool-choice", "moon", code=1).stderr)
+        self.blend(*place, "--tool-choice", "required", code=2)  # without --tools
+        self.blend("ask", *self.place, "--question", "x", "--tools", tools, code=2)  # without --chat
+        self.blend(*given, "--json-object", code=2)
+        self.blend(*given, "--exact", code=2)
+        self.assertIn("none.json", self.blend(*place, "--tools", self.dir / "none.json", code=3).stderr)
+        made = subprocess.run([ARGS.blend, *map(str, given), "--tool-choice", "required", "--json"], capture_output=True, text=True)
+        if "BLEND_GRAMMAR" in made.stderr:
+            self.skipTest("this build has no grammars")
+        for choice in ("required", "weather", "time"):
+            lines = self.blend(*given, "--tool-choice", choice, "--quiet").stdout.splitlines()
+            (call,) = [json.loads(line) for line in lines]
+            self.assertEqual(list(call), ["name", "arguments"])
+            self.assertIn(call["name"], ("weather", "time") if choice == "required" else (choice,))
+            if call["name"] == "weather":
+                self.assertEqual(list(call["arguments"]), ["town", "hour"])  # in the schema's order
+                self.assertIn(call["arguments"]["town"], ("Wien", "Graz"))
+            else:
+                self.assertEqual(call["arguments"], {})
+            one = self.json(*given, "--tool-choice", choice)
+            self.assertEqual((one["tool_calls"], one["answer"]), ([call], ""))
+        cut = self.json(*place, "--tools", tools, "--tool-choice", "weather", "--max-tokens", "12")
+        self.assertTrue(cut["answer"] or isinstance(cut["tool_calls"][0]["arguments"], str), cut)
+        self.assertFalse(cut["stopped"])
+
     def test_special_tokens_count_in_the_template_alone(self):
         def rows(*args):
             return self.ask(*args, docs=False)["fusion"]["n_rows"]

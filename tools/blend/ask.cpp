@@ -11,6 +11,7 @@
 #include "compare.h"
 #include "corpus.h"
 #include "exact_answer.h"
+#include "function_calls.h"
 #include "interrupt.h"
 #include "policy_spec.h"
 #include "printable.h"
@@ -61,6 +62,7 @@ struct AskOptions {
   std::string json_schema;  // a file
   std::string regex;
   std::string grammar;  // a file
+  FunctionChoice functions;
   uint32_t top_logprobs = 0;
   double ttft_ms = 0;
   std::vector<std::string> given;  // of these, the ones that hold against a profile
@@ -171,6 +173,7 @@ blendpp::FuseOptions fuse_options(const AskOptions& options, const Choice& choic
 
 struct Answer {
   std::string text;
+  std::vector<serve::ToolCall> calls;
   blendpp::Generated generated;
   nlohmann::json logprobs = nlohmann::json::array();  // of each token
   size_t n_shown = 0, n_taken_back = 0;               // with --exact
@@ -224,8 +227,9 @@ std::unique_ptr<blendpp::Grammar> grammar_of(const blendpp::Model& model,
   return std::make_unique<blendpp::Grammar>(model, how);
 }
 
+// functions: null where there are none.
 Answer generate(blendpp::Fusion& fusion, const blendpp::Grammar* grammar,
-                const AskOptions& options) {
+                const Functions* functions, const AskOptions& options) {
   blendpp::GenerateOptions generate;
   generate.max_tokens = options.max_tokens;
   generate.temperature = options.temperature;
@@ -289,13 +293,31 @@ Answer generate(blendpp::Fusion& fusion, const blendpp::Grammar* grammar,
     end();
     return answer;
   }
-  answer.generated = fusion.generate(generate, [&](int32_t, std::string_view text) {
+  const auto add = [&](std::string_view text) {
     answer.text += text;
     show(text);
+  };
+  std::optional<serve::ToolCallReader> reader;
+  if (functions != nullptr) reader.emplace(functions->reader());
+  answer.generated = fusion.generate(generate, [&](int32_t token, std::string_view text) {
+    reader ? add(reader->take(token, text)) : add(text);
     return true;
   });
+  if (reader) {
+    add(reader->end(!answer.generated.by_stop_token));
+    answer.calls = reader->calls();
+  }
   end();
+  if (options.common.json) return answer;
+  for (size_t i = 0; i < answer.calls.size(); ++i) {
+    std::cout << (i > 0 || !answer.text.empty() ? "\n" : "") << call_line(answer.calls[i]);
+  }
   return answer;
+}
+
+std::optional<Functions> asked_functions(const blendpp::Model& model, const AskOptions& options) {
+  if (options.functions.file.empty()) return std::nullopt;
+  return std::optional<Functions>(std::in_place, model, options.functions, options.chat);
 }
 
 // One question and what became of it.
@@ -335,6 +357,12 @@ nlohmann::json turn_json(const Turn& turn, const AskOptions& options) {
                         {"n_generated", turn.answer.generated.n_tokens},
                         {"stopped", turn.answer.generated.by_stop_token},
                         {"fusion", report_json(turn.report)}};
+  if (!options.functions.file.empty()) {
+    out["tool_calls"] = nlohmann::json::array();
+    for (const serve::ToolCall& call : turn.answer.calls) {
+      out["tool_calls"].push_back(nlohmann::json::parse(call_line(call)));
+    }
+  }
   if (options.top_logprobs > 0) out["logprobs"] = turn.answer.logprobs;
   if (options.exact) {
     out["exact"] = {{"n_shown", turn.answer.n_shown}, {"n_taken_back", turn.answer.n_taken_back}};
@@ -374,13 +402,16 @@ void run(const AskOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
   const Corpus corpus = make_corpus(model, options.corpus, options.special);
+  const std::optional<Functions> functions = asked_functions(model, options);
   std::vector<Turn> turns(options.questions.size());
   for (size_t i = 0; i < turns.size(); ++i) {
     turns[i].question = options.questions[i];
     turns[i].prompt = make_prompt(model, corpus, options, turns[i].question);
+    if (functions) turns[i].prompt = functions->prompt(model, turns[i].prompt);
     check_length(model, corpus, turns[i].prompt);
   }
-  const std::unique_ptr<blendpp::Grammar> grammar = grammar_of(model, options);
+  const std::unique_ptr<blendpp::Grammar> grammar =
+      functions ? functions->grammar(model) : grammar_of(model, options);
   const blendpp::Store store = open_asked_store(ctx, options);
   if (corpus.profile != nullptr) store.set_codec_profile(*corpus.profile);
   std::unique_ptr<blendpp::Machine> machine;
@@ -398,7 +429,7 @@ void run(const AskOptions& options) {
     if (several && !options.common.json) {
       std::cout << (&turn == &turns.front() ? "" : "\n") << "> " << turn.question << '\n';
     }
-    turn.answer = generate(*turn.fusion, grammar.get(), options);
+    turn.answer = generate(*turn.fusion, grammar.get(), functions ? &*functions : nullptr, options);
     turn.fusion.reset();
     turn.not_stored = flushed(store);
     if (options.compare) {
@@ -587,6 +618,11 @@ void add_answer_options(CLI::App& command, AskOptions& options) {
       ->excludes("--json-schema")
       ->excludes("--regex")
       ->type_name("FILE");
+  add_tools(command, options.functions);
+  add_tool_choice(command, options.functions);
+  for (const char* name : {"--json-object", "--json-schema", "--regex", "--grammar"}) {
+    command.get_option("--tools")->excludes(command.get_option(name));
+  }
   command
       .add_option("--logprobs", options.top_logprobs,
                   "With --json: each token's probability, and this many of the likeliest")
@@ -631,7 +667,7 @@ void register_ask(CLI::App& app) {
                         "answer is full prefill's");
   for (const char* name : {"--temperature", "--repetition-penalty", "--frequency-penalty",
                            "--presence-penalty", "--stop", "--logit-bias", "--logprobs",
-                           "--json-object", "--json-schema", "--regex", "--grammar"}) {
+                           "--json-object", "--json-schema", "--regex", "--grammar", "--tools"}) {
     exact->excludes(command->get_option(name));
   }
   command->add_flag("--compare", options->compare,
@@ -650,6 +686,7 @@ void register_ask(CLI::App& app) {
     for (const char* name : {"--policy", "--metric", "--ratio", "--check-layer"}) {
       if (command->count(name) > 0) options->given.emplace_back(name);
     }
+    options->chat.tools = read_functions(options->functions);
     run(*options);
   });
 }

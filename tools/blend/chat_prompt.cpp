@@ -55,6 +55,7 @@ blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_
     options.template_source = template_source.c_str();
   }
   options.variables = chat.variables.c_str();
+  options.tools = chat.tools.c_str();
   options.cancel = interrupt_token();
   return options;
 }

@@ -13,6 +13,7 @@ struct ChatChoice {
   bool wanted = false;
   std::string template_file;  // empty: the model's own
   std::string variables;      // a JSON object
+  std::string tools;          // a JSON list of the functions that an answer may call
 };
 // --chat excludes --question-template and --special where the command has them by now.
 void add_chat_options(CLI::App& app, ChatChoice& chat);

@@ -9,6 +9,7 @@
 #include "chunk_choice.h"
 #include "command.h"
 #include "corpus.h"
+#include "function_calls.h"
 #include "interrupt.h"
 #include "printable.h"
 #include "profile_report.h"
@@ -24,6 +25,7 @@ struct PrecomputeOptions {
   StoreOptions store;
   CorpusOptions corpus;
   ChatChoice chat;
+  FunctionChoice functions;
   bool special = false;
   std::vector<std::string> tags;
   uint32_t contexts = 4;
@@ -273,6 +275,7 @@ void register_precompute(CLI::App& app) {
   command->add_flag("--special", options->special,
                     "Control tokens such as <|im_end|> in --system are recognized");
   add_chat_options(*command, options->chat);
+  add_tools(*command, options->functions);
   command
       ->add_option(
           "--contexts", options->contexts,
@@ -305,7 +308,10 @@ void register_precompute(CLI::App& app) {
       "number of its part, notes.md#3; `blend store ls` and `rm` find it by that.\n\n"
       "Example:\n"
       "  blend precompute --model model.gguf --store ./store --chat --docs ./handbook notes.md");
-  command->callback([options] { run(*options); });
+  command->callback([options] {
+    options->chat.tools = read_functions(options->functions);
+    run(*options);
+  });
 }
 
 }  // namespace blend_cli
