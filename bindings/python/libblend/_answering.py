@@ -1,15 +1,19 @@
 """What the adapters to frameworks share: a question with its passages in, text out."""
 
+import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
 from ._call import Cancel
 from ._context import Context
 from ._enums import SegmentKind
 from ._fusion import Generation
+from ._grammar import Grammar
 from ._infos import FusionInfo
 from ._model import Model
 from ._prompt import Prompt
 from ._store import Store
+from ._tools import ToolCall, ToolCallReader, ToolForm, Tools
 from ._types import Path
 
 if TYPE_CHECKING:
@@ -17,9 +21,12 @@ if TYPE_CHECKING:
 
 
 class Answer(Iterator[str]):
-    """The pieces of one answer's text, as they come. Closed at its end, or by :meth:`close`."""
+    """The pieces of one answer's text, as they come. Closed at its end, or by :meth:`close`. Text that is a call of
+    a function is not among them."""
 
-    def __init__(self, engine: "Engine", prompt: Prompt, fuse: "FuseKeywords", generate: Mapping[str, Any]) -> None:
+    def __init__(self, engine: "Engine", prompt: Prompt, fuse: "FuseKeywords", generate: Mapping[str, Any],
+                 reader: Optional[ToolCallReader] = None, parallel: bool = True) -> None:
+        self._reader, self._parallel = reader, parallel
         self._cancel = Cancel()
         most = generate.get("max_tokens", 256)
         self._fusion = engine.model.fuse(engine.store, prompt,
@@ -30,7 +37,14 @@ class Answer(Iterator[str]):
 
     def __next__(self) -> str:
         try:
-            return next(self._generation).text
+            if self._reader is None:
+                return next(self._generation).text
+            for token in self._generation:
+                return self._reader.take(token.id, token.text)
+            rest = self._reader.end()
+            if rest:
+                return rest
+            raise StopIteration
         except BaseException:
             self.close()
             raise
@@ -41,9 +55,17 @@ class Answer(Iterator[str]):
         return self._generation.n_tokens
 
     @property
+    def calls(self) -> List[ToolCall]:
+        """So far. All of them at the end."""
+        calls = self._reader.calls if self._reader else []
+        return calls if self._parallel else calls[:1]
+
+    @property
     def finish_reason(self) -> str:
-        """As OpenAI's API has it: "stop" or "length"."""
-        return "stop" if self._generation.stopped else "length"
+        """As OpenAI's API has it: "stop", "length" or "tool_calls"."""
+        if not self._generation.stopped:
+            return "length"
+        return "tool_calls" if self.calls else "stop"
 
     def account(self) -> Dict[str, Any]:
         """What was reused and computed, and how long the first token took."""
@@ -68,6 +90,9 @@ class Engine:
         self.context = context or (Context() if opens else None)
         self.model = model if isinstance(model, Model) else Model(self._ctx(), model)
         self.store = store if isinstance(store, Store) else Store(self._ctx(), store)
+        opened = self.model
+        self._grammar = lru_cache(16)(lambda schema: Grammar(opened, language="json_schema", text=schema))
+        self._form = lru_cache(4)(lambda template_source: ToolForm(opened, template_source))
 
     def _ctx(self) -> Context:
         assert self.context is not None
@@ -80,11 +105,24 @@ class Engine:
             prompt.chunk(passage(document))
         return prompt.question(text)
 
-    def conversation(self, messages: List[Dict[str, str]], documents: Sequence[str], options: Mapping[str, Any]) -> Prompt:
+    def has_template(self, options: Mapping[str, Any]) -> bool:
+        return bool(options.get("template_source") or self.model.info.chat_template)
+
+    def conversation(self, messages: Sequence[Mapping[str, Any]], documents: Sequence[str], options: Mapping[str, Any],
+                     tools: Optional[Tools] = None) -> Prompt:
         """By the chat template; of a model that has none, what the messages say, line by line."""
-        if options.get("template_source") or self.model.info.chat_template:
-            return self.model.chat(messages, documents=[passage(document) for document in documents], **options)
+        if self.has_template(options):
+            given = {"tools": json.dumps(tools.functions)} if tools else {}
+            prompt = self.model.chat(messages, documents=[passage(document) for document in documents],
+                                     **{**options, **given})
+            return self._tool_form(options).call_prompt(prompt) if tools and tools.must_call else prompt
+        if tools:
+            raise ValueError("the model has no chat template, which tools need: give one, "
+                             'chat_options={"template_source": ...}')
         return self.completion("\n".join(message["content"] for message in messages), documents)
+
+    def _tool_form(self, options: Mapping[str, Any]) -> ToolForm:
+        return self._form(options.get("template_source") or "")
 
     def opening(self, system: str, documents: Sequence[str], options: Mapping[str, Any]) -> Prompt:
         """A conversation that begins with these documents."""
@@ -97,9 +135,23 @@ class Engine:
         records = self.model.precompute_corpus(self.store, chunks, chunk_prefix=prompt.head())
         return sum(not record.existed for record in records)
 
-    def answer(self, prompt: Prompt, fuse: "FuseKeywords", generate: Mapping[str, Any]) -> Answer:
-        """Fuses; the text is generated as it is asked for."""
-        return Answer(self, prompt, fuse, generate)
+    def answer(self, prompt: Prompt, fuse: "FuseKeywords", generate: Mapping[str, Any], *,
+               tools: Optional[Tools] = None, options: Mapping[str, Any] = {}) -> Answer:  # noqa: B006
+        """Fuses; the text is generated as it is asked for. tools, options: those of the conversation."""
+        if not tools:
+            return Answer(self, prompt, fuse, generate)
+        form = self._tool_form(options)
+        reader = ToolCallReader(form, tools.names, tools.must_call)
+        generate = dict(generate)
+        if tools.must_call:
+            generate["grammar"] = self.grammar(tools.schema(form.info.call_arguments))
+        elif not tools.parallel and form.info.call_close:
+            generate["stop"] = [*generate.get("stop", ()), form.info.call_close]  # the end of the first call
+        return Answer(self, prompt, fuse, generate, reader, tools.parallel)
+
+    def grammar(self, schema: str) -> Grammar:
+        """Of answers that satisfy a JSON schema. The 16 used last are kept."""
+        return self._grammar(schema)
 
 
 def passage(text: str) -> str:

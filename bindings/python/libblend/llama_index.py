@@ -12,6 +12,7 @@ Nodes are not pasted into the prompt's text: each is prefilled once, stored, and
 `pip install libblend[llama-index]`.
 """
 
+import json
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from llama_index.core.base.llms.types import (ChatMessage, ChatResponse, ChatResponseGen, CompletionResponse,
@@ -20,25 +21,32 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.custom import CustomLLM
+from llama_index.core.llms.function_calling import FunctionCallingLLM
+from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.response_synthesizers.base import BaseSynthesizer
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
+from llama_index.core.tools.types import BaseTool
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
 from ._answering import Answer, Engine, opened_model, stops
 from ._context import Context
 from ._model import Model
 from ._store import Store
+from ._tools import ToolCall, Tools, chosen
 
 __all__ = ["BlendEmbedding", "BlendLLM", "BlendSynthesizer"]
 
-_ROLES = {MessageRole.USER: "user", MessageRole.ASSISTANT: "assistant", MessageRole.SYSTEM: "system"}
+_ROLES = {MessageRole.USER: "user", MessageRole.ASSISTANT: "assistant", MessageRole.SYSTEM: "system",
+          MessageRole.TOOL: "tool"}
 
 
-class BlendLLM(CustomLLM):
+class BlendLLM(CustomLLM, FunctionCallingLLM):
     """A model that libblend runs. ``complete``, ``chat`` and their streams take ``documents``: nodes or
     strings, a chunk each, and the options of :meth:`libblend.Fusion.generate`. What is said of rows and
-    times is in the ``additional_kwargs`` of a completion and of a chat response. Thread-safe."""
+    times is in the ``additional_kwargs`` of a completion and of a chat response. A model with a chat template calls
+    functions: ``chat_with_tools``, ``predict_and_call``, agents, and ``structured_predict``, whose answers a grammar
+    keeps to their class. A call that ``max_tokens`` cuts is text. Thread-safe."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -63,7 +71,8 @@ class BlendLLM(CustomLLM):
     def metadata(self) -> LLMMetadata:
         info = self._engine.model.info
         return LLMMetadata(context_window=info.context_length, num_output=self.generate_options.get("max_tokens", 256),
-                           is_chat_model=bool(self.chat_options.get("template_source") or info.chat_template),
+                           is_chat_model=self._engine.has_template(self.chat_options),
+                           is_function_calling_model=self._engine.has_template(self.chat_options),
                            model_name=info.name or str(self.model))
 
     def precompute(self, documents: Sequence[Union[str, BaseNode, NodeWithScore]], *, system: str = "") -> int:
@@ -78,16 +87,37 @@ class BlendLLM(CustomLLM):
         documents = _texts(options.pop("documents", ()))
         fuse = {**self.fuse, **options.pop("fuse", {})}
         options["stop"] = stops(options.get("stop"))
+        functions, choice = options.pop("tools", None), options.pop("tool_choice", "auto")
+        parallel = options.pop("parallel_tool_calls", True)
+        tools = Tools(functions, choice, parallel) if functions else None
         if isinstance(said, str):
             prompt = self._engine.completion(said, documents)
         else:
-            messages = []
-            for message in said:
-                if message.role not in _ROLES:
-                    raise ValueError(f"messages of the roles system, user and assistant are taken, not of {message.role.value!r}")
-                messages.append({"role": _ROLES[message.role], "content": message.content or ""})
-            prompt = self._engine.conversation(messages, documents, self.chat_options)
-        return self._engine.answer(prompt, fuse, options)  # type: ignore[arg-type]
+            prompt = self._engine.conversation([_said(message) for message in said], documents, self.chat_options, tools)
+        return self._engine.answer(prompt, fuse, options, tools=tools, options=self.chat_options)  # type: ignore[arg-type]
+
+    def _prepare_chat_with_tools(self, tools: Sequence[BaseTool], user_msg: Optional[Union[str, ChatMessage]] = None,
+                                 chat_history: Optional[List[ChatMessage]] = None, verbose: bool = False,
+                                 allow_parallel_tool_calls: bool = False, tool_required: bool = False,
+                                 tool_choice: Optional[Union[str, Dict[str, Any]]] = None,
+                                 **kwargs: Any) -> Dict[str, Any]:
+        choice = chosen(tool_choice or tool_required)
+        messages = list(chat_history or [])
+        if user_msg is not None:
+            asked = user_msg if isinstance(user_msg, ChatMessage) else ChatMessage(role=MessageRole.USER, content=user_msg)
+            messages.append(asked)
+        functions = [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools]
+        return {"messages": messages, "tools": [] if choice == "none" else functions, "tool_choice": choice,
+                "parallel_tool_calls": allow_parallel_tool_calls, **kwargs}
+
+    def get_tool_calls_from_response(self, response: ChatResponse, error_on_no_tool_call: bool = True,
+                                     **kwargs: Any) -> List[ToolSelection]:
+        """The calls of an answer. Raises ValueError where there are none, unless told not to."""
+        calls = response.message.additional_kwargs.get("tool_calls", [])
+        if not calls and error_on_no_tool_call:
+            raise ValueError(f"the answer has no call of a tool: {response.message.content!r}")
+        return [ToolSelection(tool_id=call["id"], tool_name=call["function"]["name"],
+                              tool_kwargs=json.loads(call["function"]["arguments"])) for call in calls]
 
     @llm_completion_callback()  # type: ignore[untyped-decorator, unused-ignore]
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
@@ -113,8 +143,7 @@ class BlendLLM(CustomLLM):
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         answer = self._answer(messages, kwargs)
         text = "".join(answer)
-        return ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT, content=text),
-                            additional_kwargs=_account(answer))
+        return ChatResponse(message=_message(text, answer), additional_kwargs=_account(answer))
 
     @llm_chat_callback()  # type: ignore[untyped-decorator, unused-ignore]
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
@@ -125,9 +154,8 @@ class BlendLLM(CustomLLM):
             try:
                 for piece in answer:
                     text += piece
-                    yield ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT, content=text), delta=piece)
-                yield ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT, content=text), delta="",
-                                   additional_kwargs=_account(answer))
+                    yield ChatResponse(message=_message(text, answer), delta=piece)
+                yield ChatResponse(message=_message(text, answer), delta="", additional_kwargs=_account(answer))
             finally:
                 answer.close()
         return pieces()
@@ -210,6 +238,35 @@ class BlendEmbedding(BaseEmbedding):
 def _texts(documents: Sequence[Union[str, BaseNode, NodeWithScore]]) -> List[str]:
     return [document if isinstance(document, str) else document.get_content(metadata_mode=MetadataMode.LLM)
             for document in documents]
+
+
+def _said(message: ChatMessage) -> Dict[str, Any]:
+    """As OpenAI's API has it."""
+    if message.role not in _ROLES:
+        raise ValueError(f"messages of the roles system, user, assistant and tool are taken, not of {message.role.value!r}")
+    said: Dict[str, Any] = {"role": _ROLES[message.role], "content": message.content or ""}
+    for name in ("tool_calls", "tool_call_id", "name"):
+        if message.additional_kwargs.get(name):
+            said[name] = message.additional_kwargs[name]
+    blocks = [block for block in message.blocks if block.block_type == "tool_call"]
+    if blocks and "tool_calls" not in said:  # other models' messages have them so
+        said["tool_calls"] = [{"id": block.tool_call_id or "", "type": "function", "function": {
+            "name": block.tool_name, "arguments": _json(block.tool_kwargs)}} for block in blocks]
+    return said
+
+
+def _message(text: str, answer: Answer) -> ChatMessage:
+    more = {"tool_calls": [_call(call) for call in answer.calls]} if answer.calls else {}
+    return ChatMessage(role=MessageRole.ASSISTANT, content=text, additional_kwargs=more)
+
+
+def _call(call: ToolCall) -> Dict[str, Any]:
+    return {"id": call.id, "type": "function",
+            "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
+
+
+def _json(arguments: Union[str, Dict[str, Any]]) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
 def _account(answer: Answer) -> Dict[str, Any]:

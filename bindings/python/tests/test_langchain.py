@@ -2,7 +2,9 @@
 
 import asyncio
 import importlib.util
+import json
 import unittest
+from typing import Literal
 
 import libblend
 from support import ANSWER, DOCUMENTS, MODEL, QUESTION, Case, run_example
@@ -11,9 +13,29 @@ HAS = bool(importlib.util.find_spec("langchain_core"))
 if HAS:
     from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.documents import Document
-    from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
+    from langchain_core.exceptions import OutputParserException
+    from langchain_core.messages import AIMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
     from langchain_core.retrievers import BaseRetriever
-    from libblend.langchain import BlendEmbeddings, ChatBlend, answering
+    from langchain_core.tools import tool
+    from langchain_core.utils.function_calling import convert_to_openai_tool
+    from pydantic import BaseModel
+    from libblend.langchain import BlendEmbeddings, ChatBlend, _said, answering
+
+    class Town(BaseModel):
+        """A town."""
+
+        name: Literal["Wien", "Graz"]
+        small: bool
+
+    @tool
+    def weather(town: Literal["Wien", "Graz"], hour: Literal[6, 18]) -> str:
+        """The weather there and then."""
+        return f"rain in {town} at {hour}"
+
+    @tool
+    def clock() -> str:
+        """The time."""
+        return "noon"
 
     class Retriever(BaseRetriever):
         def _get_relevant_documents(self, query, *, run_manager):
@@ -101,6 +123,72 @@ class LangChain(Case):
         prompt = self.model.chat(said, documents=["the cat sat\n"], template_source=TEMPLATE)
         self.assertEqual(n_rows, prompt.n_tokens)
 
+    def test_a_call_that_is_required_fits_its_schema(self):
+        llm = self.llm(generate_options={"max_tokens": 200}, chat_options={"template_source": TEMPLATE})
+        for choice in ("any", True, "required", "weather", {"type": "function", "function": {"name": "weather"}}):
+            tools = [weather, clock] if isinstance(choice, (str, dict)) and "weather" in str(choice) else [weather]
+            bound = llm.bind_tools(tools, tool_choice=choice)
+            message = bound.invoke("What is the weather?", documents=["It rains in Wien.\n"])
+            (call,) = message.tool_calls
+            self.assertEqual((call["name"], message.content, message.response_metadata["finish_reason"]),
+                             ("weather", "", "tool_calls"))
+            self.assertIn("rain in", weather.invoke(call).content)  # its arguments fit
+            total = None
+            for piece in bound.stream("What is the weather?", documents=["It rains in Wien.\n"]):
+                total = piece if total is None else total + piece
+            self.assertEqual([(c["name"], c["args"]) for c in total.tool_calls], [(call["name"], call["args"])])
+        # The result goes back into the template, and the tools were in it.
+        said = [HumanMessage("What is the weather?"), message, weather.invoke(call)]
+        self.assertTrue(bound.invoke(said).tool_calls)
+        prompt = self.model.chat([_said(m) for m in said], template_source=TEMPLATE,
+                                 tools=json.dumps([convert_to_openai_tool(weather), convert_to_openai_tool(clock)]))
+        begin = self.model.tokenize("<tool_call>\n", special=True)
+        n_rows = bound.invoke(said).usage_metadata["input_tokens"]
+        self.assertEqual(n_rows, prompt.n_tokens + len(begin))
+
+    def test_a_call_that_is_cut_is_text(self):
+        llm = self.llm(generate_options={"max_tokens": 3}, chat_options={"template_source": TEMPLATE})
+        message = llm.bind_tools([weather], tool_choice="any").invoke("What?")
+        self.assertEqual(message.tool_calls, [])
+        self.assertTrue(message.content.startswith("{"))
+        self.assertEqual(message.response_metadata["finish_reason"], "length")
+
+    def test_messages_of_tools_are_as_the_api_has_them(self):
+        call = AIMessage("", tool_calls=[{"name": "clock", "args": {"a": 1}, "id": "c1"}])
+        self.assertEqual(_said(call), {"role": "assistant", "content": "", "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "clock", "arguments": '{"a": 1}'}}]})
+        self.assertEqual(_said(ToolMessage("noon", tool_call_id="c1", name="clock")),
+                         {"role": "tool", "content": "noon", "tool_call_id": "c1", "name": "clock"})
+
+    def test_an_answer_that_may_call(self):
+        llm = self.llm(chat_options={"template_source": TEMPLATE}).bind_tools([weather, clock])
+        message = llm.invoke("Who?")
+        self.assertEqual(message.tool_calls, [])  # this model knows none
+        without = self.llm(chat_options={"template_source": TEMPLATE}).bind_tools([weather], tool_choice="none")
+        self.assertLess(without.invoke("Who?").usage_metadata["input_tokens"], message.usage_metadata["input_tokens"])
+        with self.assertRaisesRegex(ValueError, "chat template"):
+            self.llm().bind_tools([weather]).invoke("Who?")
+        with self.assertRaisesRegex(ValueError, "moon"):
+            self.llm(chat_options={"template_source": TEMPLATE}).bind_tools([weather], tool_choice="moon").invoke("Who?")
+
+    def test_structured_output(self):
+        for options in ({}, {"chat_options": {"template_source": TEMPLATE}}):
+            llm = self.llm(generate_options={"max_tokens": 100}, **options)
+            self.assertIsInstance(llm.with_structured_output(Town).invoke("Which town?", documents=["Graz.\n"]), Town)
+            made = llm.with_structured_output(Town.model_json_schema()).invoke("Which town?")
+            self.assertEqual(Town(**made).model_dump(), made)
+            raw = llm.with_structured_output(Town, include_raw=True).invoke("Which town?")
+            self.assertEqual((Town.model_validate_json(raw["raw"].content), raw["parsing_error"]), (raw["parsed"], None))
+        self.assertIsInstance(llm.with_structured_output(Town, method="function_calling").invoke("Which town?"), Town)
+        cut = self.llm(generate_options={"max_tokens": 3})
+        with self.assertRaisesRegex(OutputParserException, "max_tokens"):
+            cut.with_structured_output(Town).invoke("Which town?")
+        raw = cut.with_structured_output(Town, include_raw=True).invoke("Which town?")
+        self.assertIsNone(raw["parsed"])
+        self.assertIsInstance(raw["parsing_error"], OutputParserException)
+        with self.assertRaisesRegex(ValueError, "method"):
+            llm.with_structured_output(Town, method="json_mode")
+
     def test_embeddings(self):
         made = BlendEmbeddings(self.model, query_prefix="Query: ", n_dimensions=6)
         self.assertEqual(made.embed_documents(DOCUMENTS[:2]), self.model.embed(DOCUMENTS[:2], n_dimensions=6).tolist())
@@ -112,8 +200,8 @@ class LangChain(Case):
         first = ANSWER.split()[1]
         self.assertNotIn(first, llm.invoke(ASKED, documents=DOCUMENTS, stop=[first]).content)
         self.assertNotIn(first, self.llm(stop=[first]).invoke(ASKED, documents=DOCUMENTS).content)
-        with self.assertRaisesRegex(ValueError, "tool"):
-            llm.invoke([ToolMessage("x", tool_call_id="1")])
+        with self.assertRaisesRegex(ValueError, "function"):
+            llm.invoke([FunctionMessage("x", name="old")])
         with self.assertRaises(libblend.InvalidArgumentError):
             llm.invoke(ASKED, documents=DOCUMENTS, fuse={"ratio": 7.0})
 

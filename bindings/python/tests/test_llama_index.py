@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import unittest
+from typing import Literal
 
 import libblend
 from support import ANSWER, DOCUMENTS, QUESTION, Case, run_example
@@ -12,8 +13,23 @@ if HAS:
     from llama_index.core.base.llms.types import ChatMessage, MessageRole
     from llama_index.core.query_engine import RetrieverQueryEngine
     from llama_index.core.retrievers import BaseRetriever
+    from llama_index.core.prompts import PromptTemplate
     from llama_index.core.schema import NodeWithScore, TextNode
+    from llama_index.core.tools import FunctionTool
+    from pydantic import BaseModel
     from libblend.llama_index import BlendEmbedding, BlendLLM, BlendSynthesizer
+
+    class Town(BaseModel):
+        """A town."""
+
+        name: Literal["Wien", "Graz"]
+        small: bool
+
+    def weather(town: Literal["Wien", "Graz"], hour: Literal[6, 18]) -> str:
+        """The weather there and then."""
+        return f"rain in {town} at {hour}"
+
+    TOOLS = [FunctionTool.from_defaults(weather)]
 
     class Retriever(BaseRetriever):
         def _retrieve(self, query):
@@ -26,7 +42,11 @@ TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[
 @unittest.skipUnless(HAS, "llama-index-core is not installed for this Python")
 class LlamaIndex(Case):
     def llm(self, **options):
-        return BlendLLM(model=self.model, store=self.store, generate_options={"max_tokens": 16}, **options)
+        options.setdefault("generate_options", {"max_tokens": 16})
+        return BlendLLM(model=self.model, store=self.store, **options)
+
+    def chatting(self, n=200):
+        return self.llm(generate_options={"max_tokens": n}, chat_options={"template_source": TEMPLATE})
 
     def nodes(self):
         return [NodeWithScore(node=TextNode(text=text), score=1.0) for text in DOCUMENTS]
@@ -74,6 +94,41 @@ class LlamaIndex(Case):
         engine = RetrieverQueryEngine(Retriever(), response_synthesizer=BlendSynthesizer(llm, system="Be brief."))
         self.assertTrue(str(engine.query("Who?")))
 
+    def test_a_call_that_is_required_fits_its_schema(self):
+        llm = self.chatting()
+        self.assertTrue(llm.metadata.is_function_calling_model)
+        response = llm.chat_with_tools(TOOLS, user_msg="What is the weather?", tool_required=True, documents=["It rains.\n"])
+        (call,) = llm.get_tool_calls_from_response(response)
+        self.assertEqual((call.tool_name, response.message.content), ("weather", ""))
+        self.assertIn("rain in", weather(**call.tool_kwargs))
+        self.assertEqual(response.additional_kwargs["finish_reason"], "tool_calls")
+        *_, last = llm.stream_chat_with_tools(TOOLS, user_msg="What is the weather?", tool_required=True, documents=["It rains.\n"])
+        self.assertEqual([c.tool_kwargs for c in llm.get_tool_calls_from_response(last)], [call.tool_kwargs])
+        called = llm.predict_and_call(TOOLS, user_msg="What is the weather?", tool_required=True)
+        self.assertTrue(called.response.startswith("rain in"), called.response)
+        # The result goes back into the template.
+        said = [ChatMessage(role=MessageRole.USER, content="What is the weather?"), response.message,
+                ChatMessage(role=MessageRole.TOOL, content="rain", additional_kwargs={"tool_call_id": call.tool_id})]
+        answer = llm.chat(said)
+        wanted = self.model.chat_text([{"role": "user", "content": said[0].content},
+                                       {"role": "assistant", "content": "", **said[1].additional_kwargs},
+                                       {"role": "tool", "content": "rain"}], template_source=TEMPLATE)
+        self.assertEqual(answer.additional_kwargs["prompt_tokens"], len(self.model.tokenize(wanted, special=True)))
+        self.assertIn("<tool_response>\nrain", wanted)
+
+    def test_an_answer_without_a_call(self):
+        llm = self.chatting(3)
+        response = llm.chat_with_tools(TOOLS, user_msg="Who?")
+        self.assertEqual(llm.get_tool_calls_from_response(response, error_on_no_tool_call=False), [])
+        with self.assertRaisesRegex(ValueError, "no call"):
+            llm.get_tool_calls_from_response(llm.chat_with_tools(TOOLS, user_msg="Who?", tool_required=True))  # it is cut
+        with self.assertRaisesRegex(ValueError, "chat template"):
+            self.llm().chat_with_tools(TOOLS, user_msg="Who?")
+
+    def test_structured_output(self):
+        made = self.chatting().structured_predict(Town, PromptTemplate("Which town is {size}?"), size="small")
+        self.assertIsInstance(made, Town)
+
     def test_embeddings(self):
         made = BlendEmbedding(model=self.model, query_instruction="Query: ", options={"n_dimensions": 6})
         self.assertEqual(made.get_text_embedding_batch(DOCUMENTS[:3]),
@@ -84,8 +139,8 @@ class LlamaIndex(Case):
         llm = self.llm()
         self.assertFalse(llm.metadata.is_chat_model)
         self.assertEqual(llm.metadata.context_window, self.model.info.context_length)
-        with self.assertRaisesRegex(ValueError, "tool"):
-            llm.chat([ChatMessage(role=MessageRole.TOOL, content="x")])
+        with self.assertRaisesRegex(ValueError, "chatbot"):
+            llm.chat([ChatMessage(role=MessageRole.CHATBOT, content="x")])
         with self.assertRaises(libblend.InvalidArgumentError):
             llm.complete(ASKED, fuse={"ratio": 7.0})
         with self.assertRaisesRegex(ValueError, "question"):
