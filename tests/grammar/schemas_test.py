@@ -9,6 +9,7 @@ tries what no trained one would write.
 """
 
 import argparse
+import importlib.metadata
 import json
 import pathlib
 import subprocess
@@ -98,7 +99,7 @@ def main():
     print("\n".join(wrong[:20]))
     print(f"{len(given)} schemas, {n_refused} refused; {n_complete} complete answers, {n_cut} cut; "
           f"{len(without)} schemas without a complete one; {len(wrong)} wrong; "
-          f"judged by {'jsonschema ' + getattr(jsonschema, '__version__', '') if jsonschema else 'a JSON parser alone'}")
+          f"judged by {'jsonschema ' + importlib.metadata.version('jsonschema') if jsonschema else 'a JSON parser alone'}")
     return 1 if wrong or n_complete < 2 * n_cut // 3 else 0
 
 
