@@ -787,6 +787,20 @@ class CliTest(unittest.TestCase):
         self.assertRegex(info["backend"], r"^cpu \(.+\)$")
         self.assertIn("llama", self.blend("model", "info", "--model", self.model).stdout)
 
+    def test_model_info_tells_what_the_chat_template_reads(self):
+        conformance = Path(__file__).resolve().parents[1] / "conformance"
+        model = self.dir / "hf"
+        shutil.copytree(conformance / "hf/qwen2", model)
+        shutil.copy(conformance / "tokenizers/qwen2.tokenizer.json", model / "tokenizer.json")
+        place = ["model", "info", "--model", model]
+        self.assertEqual(self.json(*place)["chat_template_reads"], [])
+        self.assertRegex(self.blend(*place).stdout, "chat template +none")
+        (model / "chat_template.jinja").write_text("{{ messages[0].content }}{% if tools %}{% endif %}{{ documents }}")
+        self.assertEqual(self.json(*place)["chat_template_reads"], ["system", "tools", "documents"])
+        self.assertIn("reads system, tools, documents (", self.blend(*place).stdout)
+        (model / "chat_template.jinja").write_text("{% if %}")
+        self.assertIn("cannot be read: ", self.blend(*place).stdout)
+
     def test_model_info_lists_adapters(self):
         root = Path(__file__).resolve().parents[2]
         model = root / "examples/models/blend-qa.gguf"

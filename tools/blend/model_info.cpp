@@ -1,6 +1,8 @@
 // blend model info: what a model file holds.
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "choices.h"
 #include "command.h"
@@ -15,12 +17,42 @@ struct ModelInfoOptions {
   ModelChoice model;
 };
 
+// What the model's template has a place for.
+struct TemplateReads {
+  std::vector<std::string> names;
+  std::string why_not;  // why it cannot be read; "": it can
+};
+
+TemplateReads template_reads(const blendpp::Model& model) {
+  TemplateReads out;
+  if (*model.info().chat_template == '\0') return out;
+  try {
+    const blendpp::TemplateInfo info = model.template_info();
+    if (info.reads_system != 0) out.names.emplace_back("system");
+    if (info.reads_tools != 0) out.names.emplace_back("tools");
+    if (info.reads_tool_calls != 0) out.names.emplace_back("tool_calls");
+    if (info.reads_documents != 0) out.names.emplace_back("documents");
+    if (info.reads_enable_thinking != 0) out.names.emplace_back("enable_thinking");
+  } catch (const blendpp::Error& error) {
+    out.why_not = error.what();
+  }
+  return out;
+}
+
+std::string template_text(const TemplateReads& reads) {
+  if (!reads.why_not.empty()) return "one that cannot be read: " + printable(reads.why_not);
+  std::string text;
+  for (const std::string& name : reads.names) text += (text.empty() ? "reads " : ", ") + name;
+  return (text.empty() ? "one" : text) + " (--json shows it)";
+}
+
 void run(const ModelInfoOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
   const blendpp::ModelInfo info = model.info();
   const std::string fingerprint = hex_text(info.fingerprint, sizeof info.fingerprint);
   const std::vector<blendpp::LoraInfo> loras = model.loras();
+  const TemplateReads reads = template_reads(model);
   if (options.common.json) {
     nlohmann::json adapters = nlohmann::json::array();
     for (const blendpp::LoraInfo& lora : loras) {
@@ -52,7 +84,8 @@ void run(const ModelInfoOptions& options) {
                                 {"backend", ctx.backend()},
                                 {"loras", adapters},
                                 {"fingerprint", fingerprint},
-                                {"chat_template", info.chat_template}};
+                                {"chat_template", info.chat_template},
+                                {"chat_template_reads", reads.names}};
     std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
     return;
   }
@@ -77,7 +110,7 @@ void run(const ModelInfoOptions& options) {
                                 info.add_bos != 0 ? " (put in front)" : "", info.eos_token)});
   table.add({"RoPE theta", format("%g", info.rope_theta)});
   table.add({"KV per token", bytes_text(info.kv_bytes_per_token)});
-  table.add({"chat template", info.chat_template[0] == '\0' ? "none" : "one (--json shows it)"});
+  table.add({"chat template", info.chat_template[0] == '\0' ? "none" : template_text(reads)});
   for (const blendpp::LoraInfo& lora : loras) {
     table.add(
         {"LoRA", format("%s: scale %g, rank %u, %llu matrices", printable(lora.path).c_str(),
