@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
 #include <random>
 #include <string>
-#include <unordered_map>
 
 #include "serve/tools.h"
 
@@ -183,7 +183,7 @@ TEST(ToolCalls, WhateverAModelWrites) {
 // A search in all calls would take hours.
 TEST(ToolCalls, ManyResultsFindTheirFunctions) {
   constexpr size_t kMany = 300000;
-  std::unordered_map<std::string, std::string> calls;
+  std::map<std::string, std::string> calls;
   const auto id = [](size_t i) { return "call_" + std::to_string(i); };
   const auto called = [&](size_t i, const char* name) {
     const Json call = {{"id", id(i)}, {"function", {{"name", name}}}};

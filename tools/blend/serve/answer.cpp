@@ -76,14 +76,10 @@ Answer::Answer(const Engine& engine, Request request, const std::string& tenant,
 }
 
 void Answer::prepare_tools() {
-  const std::string_view close = engine_.form.info.call_close;
-  if (must_call()) {
-    grammar_ = engine_.grammars->get(BLEND_GRAMMAR_JSON_SCHEMA,
-                                     call_schema(request_.tools, engine_.form.info.call_arguments),
-                                     "tools", engine_.cancel);
-  } else if (!request_.tools.parallel && !close.empty()) {
-    request_.stop.emplace_back(close);  // the end of the first call
-  }
+  if (!must_call()) return;
+  grammar_ = engine_.grammars->get(BLEND_GRAMMAR_JSON_SCHEMA,
+                                   call_schema(request_.tools, engine_.form.info.call_arguments),
+                                   "tools", engine_.cancel);
 }
 
 void Answer::tokenize(const std::function<bool()>& alive) {
@@ -276,7 +272,8 @@ bool Answer::generate(size_t prompt, const Send& send, const std::function<bool(
         for (Json& t : tokens) choice.logprobs.push_back(std::move(t));
         listening = alive();
       }
-      return listening;
+      // The answer ends with its first call where more are not wanted.
+      return listening && (request_.tools.parallel || n_calls(choice) == 0);
     };
     requests.push_back({choice.fusion.get(), options_of(choice, i - begin), told});
   }
@@ -292,7 +289,7 @@ bool Answer::generate(size_t prompt, const Send& send, const std::function<bool(
   for (size_t i = begin; i < end; ++i) {
     Choice& choice = choices_[i];
     if (!choice.tools) continue;
-    const std::string rest = choice.tools->end(!choice.done.by_stop_token);
+    const std::string rest = choice.tools->end(!is_complete(choice));
     if (!request_.stream) {
       choice.text += rest;
     } else if (!tell_calls(choice, i, event) ||
@@ -305,6 +302,11 @@ bool Answer::generate(size_t prompt, const Send& send, const std::function<bool(
     if (!event(chunk(i, Json::object(), finish(choices_[i]), nullptr))) return false;
   }
   return true;
+}
+
+// Ended by the model, or after its only call.
+bool Answer::is_complete(const Choice& choice) {
+  return choice.done.by_stop_token || choice.done.by_callback;
 }
 
 size_t Answer::n_calls(const Choice& choice) const {
@@ -335,7 +337,7 @@ Json Answer::calls_json(const Choice& choice, size_t first, bool streams) const 
 }
 
 std::string Answer::finish(const Choice& choice) const {
-  if (!choice.done.by_stop_token) return "length";
+  if (!is_complete(choice)) return "length";
   return n_calls(choice) > 0 ? "tool_calls" : "stop";
 }
 

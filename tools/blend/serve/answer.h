@@ -91,6 +91,7 @@ class Answer {
   bool tell_calls(Choice& choice, size_t index, const Tell& tell) const;
   // Of an answer, from the call `first` on. `streams`: as a stream has them.
   Json calls_json(const Choice& choice, size_t first, bool streams) const;
+  static bool is_complete(const Choice& choice);
   size_t n_calls(const Choice& choice) const;
   std::string finish(const Choice& choice) const;
   bool must_call() const { return request_.tools.choice == Tools::Choice::required; }

@@ -89,7 +89,7 @@ void read_messages(Json& body, Request& out) {
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     wrong("messages", "must be a list of at least one message");
   }
-  std::unordered_map<std::string, std::string> calls;
+  std::map<std::string, std::string> calls;
   for (size_t i = 0; i < messages->size(); ++i) {
     Json& m = (*messages)[i];
     const std::string name = "messages[" + std::to_string(i) + "]";

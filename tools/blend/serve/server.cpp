@@ -52,6 +52,21 @@ bool is_json(const HttpHead& head) {
   return name == "application/json";
 }
 
+// The arguments of calls, which are one text in a body, become trees in the prompt.
+void charge_calls(const Request& asked, MemoryBudget::Share& share) {
+  constexpr size_t kValueBytes = 192;
+  size_t bytes = 0;
+  for (const blendpp::ChatMessage& m : asked.messages) {
+    const auto n = std::count_if(m.members.begin(), m.members.end(), [](char c) {
+      return c == ',' || c == ':' || c == '[' || c == '{';
+    });
+    bytes += m.members.size() + static_cast<size_t>(n) * kValueBytes;
+  }
+  if (bytes > 0 && !share.take(bytes)) {
+    throw HttpError(503, "the memory for requests (--request-memory) is taken");
+  }
+}
+
 // An answer that is not a stream holds the likeliest tokens of all its tokens until it is complete.
 void charge_logprobs(const Request& asked, MemoryBudget::Share& share) {
   constexpr size_t kMostCells = 400'000;
@@ -314,6 +329,7 @@ Workers::Last Server::complete(const std::shared_ptr<HttpExchange>& exchange,
     }
     Request asked = read_request(std::move(body), std::move(texts), route == kChat, most);
     charge_logprobs(asked, share);
+    charge_calls(asked, share);
     const bool streams = asked.stream;
     Answer answer(engine_, std::move(asked), client.tenant, alive);
     if (streams) return stream(exchange, answer);

@@ -9,12 +9,14 @@
 namespace blend_cli::serve {
 namespace {
 
+// It looks for a member in all others of its object.
 using Ordered = nlohmann::ordered_json;
 
 constexpr size_t kMostTools = 128;
 constexpr size_t kMostCalls = 128;
 constexpr size_t kMostToolBytes = size_t{256} << 10;
 constexpr size_t kMostName = 64;
+constexpr size_t kMostMembers = 4096;  // of an object whose members are in order: see Ordered
 
 bool is_name(const Json* value) {
   if (value == nullptr || !value->is_string()) return false;
@@ -44,6 +46,14 @@ const Json& function_of(const Json& item, const std::string& where) {
   return *function;
 }
 
+size_t most_members(const Json& value) {
+  size_t most = value.is_object() ? value.size() : 0;
+  for (const Json& part : value) {
+    if (part.is_structured()) most = std::max(most, most_members(part));
+  }
+  return most;
+}
+
 void check_function(const Json& function, const std::string& where) {
   const Json* const description = given(function, "description");
   if (description != nullptr && !description->is_string()) {
@@ -52,6 +62,10 @@ void check_function(const Json& function, const std::string& where) {
   const Json* const parameters = given(function, "parameters");
   if (parameters == nullptr) return;
   if (!parameters->is_object()) wrong(where + ".parameters", "must be an object, a JSON schema");
+  if (most_members(*parameters) > kMostMembers) {
+    wrong(where + ".parameters",
+          "has an object of more than " + std::to_string(kMostMembers) + " members");
+  }
   const Json* const type = given(*parameters, "type");
   if (type != nullptr && *type != "object") {
     wrong(where + ".parameters", "must be a schema of the type \"object\"");
@@ -174,7 +188,7 @@ Tools read_tools(const Json& body, ToolTexts texts) {
 }
 
 std::string tool_members(const Json& message, const std::string& where,
-                         std::unordered_map<std::string, std::string>& calls) {
+                         std::map<std::string, std::string>& calls) {
   Ordered out = Ordered::object();
   const auto string = [&](const Json& object, const char* name, const std::string& in) {
     const Json* const value = given(object, name);
@@ -224,7 +238,9 @@ std::string call_schema(const Tools& tools, std::string_view arguments) {
     move_references(schema, root);
     for (const auto& [place, mark] : kPlaces) {
       if (!schema.contains(place) || !schema[place].is_object()) continue;
-      for (auto& [name, part] : schema[place].items()) definitions[root + mark + name] = part;
+      for (auto& [name, part] : schema[place].items()) {
+        definitions[root + mark + name] = std::move(part);
+      }
       schema.erase(place);
     }
     // Without a type, any JSON would satisfy it.

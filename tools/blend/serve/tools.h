@@ -1,9 +1,9 @@
 // `tools`, `tool_choice` and the calls of earlier turns, as OpenAI's API has them.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "json_body.h"
@@ -31,10 +31,10 @@ Tools read_tools(const Json& body, ToolTexts texts);
 
 // What a message of a body has besides role and content, for blend_chat_message: tool_calls of
 // the assistant, tool_call_id and name of a result. `calls`: functions of earlier calls by their
-// ids, to which those of this message are added. `where`: how errors name it. Throws HttpError
-// (400).
+// ids, which a client chooses, to which those of this message are added. `where`: how errors name
+// it. Throws HttpError (400).
 std::string tool_members(const Json& message, const std::string& where,
-                         std::unordered_map<std::string, std::string>& calls);
+                         std::map<std::string, std::string>& calls);
 
 // The schema of one call: an object of a function's name, and `arguments` by the function's schema.
 std::string call_schema(const Tools& tools, std::string_view arguments);
