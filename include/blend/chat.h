@@ -44,8 +44,8 @@ typedef struct blend_chat_options {
                             bos_token or eos_token: the first two are arguments of the call, the
                             others are the model's */
   uint64_t now_s;        /* seconds since 1970, for templates that write the date; 0: the clock's */
-  const blend_cancel *cancel; /* stops the call within milliseconds, or one text's tokenization; may
-                                 be NULL */
+  const blend_cancel *cancel; /* stops the call within milliseconds, or after the text that is being
+                                 tokenized; may be NULL */
   const char *tools;     /* a JSON list: the functions that the model may call, in the form of
                             OpenAI's API, [{"type": "function", "function": {"name": "f",
                             "description": "...", "parameters": {a JSON schema}}}];

@@ -31,9 +31,9 @@ typedef struct blend_embed_options {
                             representations allow; 0 (default): all, the model's d_model */
   uint32_t unnormalized; /* 1: vectors keep their length; otherwise it becomes 1. Dimensions that
                             are left out do not count for it */
-  uint32_t truncate;     /* 1: a text longer than the model's context is cut to it, and is no error
-                            CONTEXT_LENGTH; what stands after a text (EOS) stays. Tokens are cut at
-                            their end */
+  uint32_t truncate;     /* 1: a text longer than the model's context is cut to it, instead of the
+                            error CONTEXT_LENGTH; what stands after a text (EOS) stays. Tokens are
+                            cut at their end */
   uint32_t n_threads;    /* of the call; 0: all */
   blend_progress_fn progress; /* texts */
   void *progress_user;

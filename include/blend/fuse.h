@@ -38,8 +38,8 @@ typedef struct blend_segment {
                                  check_layers, for a model of one layer, or where a chunk lacks the
                                  statistics that the profile's CASCADE needs (blend_chunk_put). FULL
                                  for a prompt of at most 256 tokens on a GPU, with the default
-                                 ratio: that takes no longer. The info says which is in force. Not
-                                 a term of a UNION */
+                                 ratio: alone it takes no longer. The info says which is in force.
+                                 Not a term of a UNION */
 #define BLEND_POLICY_FULL 1u  /* full prefill: nothing reused; the reference */
 #define BLEND_POLICY_REUSE 2u /* none: stored rows are used as they are (PromptCache). Cheapest; may
                                  err if chunks refer to each other */

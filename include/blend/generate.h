@@ -11,12 +11,12 @@
 extern "C" {
 #endif
 
-/* Logits of the last row, [*n_vocab]. Valid until the next decode, generate, make_exact,
+/* Logits of the last row, [*n_vocab]. Valid until the next decode, generate, make_exact, extend,
  * replace, erase or close. */
 BLEND_API int32_t blend_fusion_get_logits(const blend_fusion *fusion, const float **logits,
                                           size_t *n_vocab, blend_error **err);
 /* Tokens of all rows there are now, the prompt's and those appended since, [*n_rows]. Valid until
- * the next decode, generate, make_exact, replace, erase or close. */
+ * the next decode, generate, make_exact, extend, replace, erase or close. */
 BLEND_API int32_t blend_fusion_get_tokens(const blend_fusion *fusion, const int32_t **tokens,
                                           size_t *n_rows, blend_error **err);
 
@@ -89,8 +89,7 @@ typedef struct blend_generate_options {
   uint32_t draft_tokens; /* maximum draft tokens per step. Drafts are the tokens that followed the
                            longest earlier match of the current suffix (the latest of equals). The
                            output is the same bits; answers that quote their documents are faster,
-                           others a little slower. 0 (default): off, at most 16; no effect on
-                           CUDA */
+                           others a little slower. 0 (default): off; at most 16 */
   uint32_t draft_match; /* minimum suffix length to match, at least 1; default 3. A match of n
                            tokens drafts at most n */
   uint32_t reserved;    /* 0 */

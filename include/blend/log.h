@@ -13,8 +13,9 @@ extern "C" {
 /* The level of a record, and the least important level that a context passes on. */
 #define BLEND_LOG_DEFAULT 0u /* as INFO */
 #define BLEND_LOG_ERROR 1u   /* something was lost: a background write that failed */
-#define BLEND_LOG_WARNING 2u /* the library helped itself: damage that became a miss, a server of
-                                the remote tier that does not answer, a CPU without fast kernels */
+#define BLEND_LOG_WARNING 2u /* the library dealt with a problem by itself: damage that became a
+                                miss, a server of the remote tier that does not answer, a CPU
+                                without fast kernels */
 #define BLEND_LOG_INFO 3u    /* what happens now and then: a model or a store was opened, a chunk
                                 was evicted */
 #define BLEND_LOG_DEBUG 4u   /* every fuse too, but those of step.h */

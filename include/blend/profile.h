@@ -217,12 +217,12 @@ BLEND_API int32_t blend_calibrate_options_init(blend_calibrate_options *options,
 
 /* Measures every chunk prefix, check layer, policy, metric and ratio, plain and corrected, against
  * full prefill, and writes the result atomically to the file `path` (NULL: beside the model, where
- * blend_profile_open looks). If drift maps are fitted, that is on samples 0, 2, 4, ..., and the
- * measurements are on samples 1, 3, 5, ...; otherwise they are on all samples.
+ * blend_profile_open looks). Drift maps are fitted on samples 0, 2, 4, ..., and then only samples
+ * 1, 3, 5, ... are measured; without drift maps all samples are.
  *   A ratio is trusted if mean KL and top-1 agreement keep the limits, each with the margin of its
- * 95 % interval, at this ratio and at every greater measured one. The choice is the way of fusing
- * whose least trusted ratio costs the fewest FLOPs or up to 1.5 times as many; among these, the one
- * with the least KL.
+ * 95 % interval, at this ratio and at every greater measured one. Each way of fusing counts at its
+ * least trusted ratio. The choice is, among the ways that cost at most 1.5 times the FLOPs of the
+ * cheapest, the one with the least KL.
  *   For the chosen chunk prefix it then finds the layers' rounding factors. On samples 0, 2, ... it
  * rounds one layer at a time, and measures the KL both with chunks reused as they are and with the
  * chosen way of fusing. Each layer gets a factor inverse to the root of its share of that KL. The

@@ -54,8 +54,8 @@ typedef struct blend_remote_options {
                            background; default 5000 */
   uint32_t fuse_ms;  /* time that one fuse, or one batch, may wait for all its look-ups together. A
                            chunk that is not found by then is a miss (n_misses_late). If no answer
-                           came at all, the remote tier is not asked for retry_ms. At most 600000;
-                           0 (default): half of timeout_ms */
+                           came at all, the remote tier is not asked again until retry_ms have
+                           passed. At most 600000; 0 (default): half of timeout_ms */
   uint32_t drain_ms; /* how long blend_store_flush and blend_store_close each wait for uploads;
                            closing drops the rest, and the log is told how many chunks. At
                            most 600000; 0 (default): 3000 */
@@ -73,7 +73,7 @@ BLEND_API int32_t blend_remote_options_init(blend_remote_options *options, size_
  * (the build has none, BLEND_REMOTE=OFF), IO (the server is down, too slow or refuses; the message
  * has its words), FORKED. */
 
-/* Asks every server whether it answers, and accepts this client. */
+/* Asks every server whether it answers and accepts this client. */
 BLEND_API int32_t blend_store_remote_check(const blend_store *store, blend_error **err);
 /* Uploads chunks that the server does not have: those of `ids` in the options, or all that the
  * store has. `n_chunks` (may be NULL) counts those uploaded. Errors: NOT_FOUND and CORRUPT (one of

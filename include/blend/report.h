@@ -137,7 +137,8 @@ BLEND_API int32_t blend_fusion_get_layer(const blend_fusion *fusion, uint32_t la
 #define BLEND_SOURCE_NONE 0u        /* TEXT and QUESTION */
 #define BLEND_SOURCE_STORE 1u       /* hit */
 #define BLEND_SOURCE_PRECOMPUTED 2u /* miss, prefilled after chunk_prefix, then fused */
-#define BLEND_SOURCE_COMPUTED 3u    /* miss, computed inline (or policy FULL) */
+#define BLEND_SOURCE_COMPUTED 3u    /* miss, computed inline; or any chunk under policy FULL; or a
+                                       hit that is computed because that is sooner than loading */
 
 /* Which record of a chunk was used, the nearest to full prefill first. */
 #define BLEND_RECORD_NONE 0u        /* nothing was reused */
@@ -165,11 +166,13 @@ typedef struct blend_segment_info {
 BLEND_API int32_t blend_fusion_get_segment(const blend_fusion *fusion, size_t segment,
                                            blend_segment_info *info, blend_error **err);
 
-/* Rows the policy selected, ascending; [*n]. Valid while the fusion is open. */
+/* Rows the policy selected, ascending; [*n]. Valid until the next extend, replace, erase or
+ * close. */
 BLEND_API int32_t blend_fusion_get_selected(const blend_fusion *fusion, const uint32_t **rows,
                                             size_t *n, blend_error **err);
 /* Deviation of every prompt row at the first check layer, [*n_rows]; 0 where it was not measured
- * (prefix hits, new text, policies that do not measure). Valid while the fusion is open. */
+ * (prefix hits, new text, policies that do not measure). Valid until the next extend, replace,
+ * erase or close. */
 BLEND_API int32_t blend_fusion_get_deviation(const blend_fusion *fusion, const float **deviation,
                                              size_t *n_rows, blend_error **err);
 
@@ -195,8 +198,8 @@ typedef struct blend_store_report {
                                 pinned or there is none */
   int64_t newest_use_unix_s; /* last use of the last chunk in eviction order; likewise 0 */
   /* Copies of one text with different prefixes: the one with the shortest prefix is its plain
-   * record, the others are variants. All 0 although the store has chunks: an older build wrote the
-   * store and did not count them; opening it for writing does. */
+   * record, the others are variants. If all are 0 although the store has chunks, an older build
+   * wrote it; opening it for writing counts them. */
   uint64_t n_texts;
   uint64_t varied_texts;     /* of n_texts: those that have variants */
   uint64_t n_variants;

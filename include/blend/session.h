@@ -87,9 +87,9 @@ BLEND_API int32_t blend_fusion_restore(blend_fusion **out, const blend_model *mo
 /* ---- Truncate and edit ------------------------------------------------------------------- */
 
 /* Replaces the n_rows rows from `first_row` on by `tokens` [n_tokens], in the prompt or in what
- * followed it (AttentionStore 3.4). n_rows == 0 inserts, n_tokens == 0 erases, both do nothing. To
- * keep a long conversation inside the context, erase its oldest rows after BOS and the system
- * prompt.
+ * followed it (AttentionStore 3.4). n_rows == 0 inserts, n_tokens == 0 erases; if both are 0,
+ * nothing happens. To keep a long conversation inside the context, erase its oldest rows after BOS
+ * and the system prompt.
  *   The new rows are computed and attend to all rows before them. The rows after them keep their V;
  * their K is rotated to the new position. These rows still contain what they took from the erased
  * rows, and have not seen the new ones. So the call is cheap, but the result is not that of a

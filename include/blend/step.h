@@ -193,8 +193,9 @@ BLEND_API int32_t blend_layerwise_probe(blend_layerwise *layerwise, const float 
  * needed, they are the policy's choice by deviation; at the last layer the prompt's last row alone;
  * elsewhere the same rows as before. The prompt's last row is always among them. Fresh K and V of
  * this layer stay in the cache also for rows that are dropped.
- * fresh: row i is row (*rows)[i] of the last call; may be NULL where nothing is measured. `rows` is
- * valid until the next blend_layerwise_select, blend_layerwise_restart or close.
+ * fresh: its row i is row i of blend_layerwise_get_rows as it was before this call; may be NULL
+ * where nothing is measured. `rows` is valid until the next blend_layerwise_select,
+ * blend_layerwise_restart or close.
  * Errors: INVALID_ARGUMENT, NUMERIC (names the row), CALLBACK, CANCELLED. */
 BLEND_API int32_t blend_layerwise_select(blend_layerwise *layerwise, uint32_t layer,
                                          const blend_kv_view *fresh, const uint32_t **rows,

@@ -40,7 +40,8 @@ typedef struct blend_store blend_store;
 #define BLEND_READ_MAPPED 3u  /* copies from the mapped file, which the kernel reads ahead */
 
 /* Which chunk is evicted first when a put needs space. Pinned chunks never are. Chunks that
- * blend_store_prefetch named are evicted only after all others, the one needed last first. */
+ * blend_store_prefetch named go after all others, the one needed last first; those that it protects
+ * (admin.h) go only for one that is needed sooner. */
 #define BLEND_EVICT_LRU 0u   /* the least recently used */
 #define BLEND_EVICT_FIFO 1u  /* the one that was put first; a hit or another put of it changes
                                 nothing */
@@ -60,9 +61,9 @@ typedef struct blend_store_options {
   /* How chunks are stored. */
   uint32_t kv_dtype;  /* BLEND_DTYPE_*: element type of new chunks; part of a chunk's id. Default
                          AUTO: bf16 for a bf16 model, otherwise f16 */
-  uint32_t codec;     /* BLEND_CODEC_* for puts that name none. INT8 and INT4 also round prefixes
-                         and saved fusions. Until its background write is done, a chunk is used
-                         unrounded */
+  uint32_t codec;     /* BLEND_CODEC_* for puts that name none. INT8, INT4 and RANS also round
+                         prefixes and saved fusions. Until its background write is done, a chunk is
+                         used unrounded */
   double codec_step;  /* multiplier on the quantization step of BLEND_CODEC_RANS, 0.0625 to 16.
                          Halving it costs about one bit per element and halves the error. Multiplied
                          by the layer factors of blend_store_set_codec_profile. 0 (default): 1 */
@@ -70,7 +71,7 @@ typedef struct blend_store_options {
   uint32_t eviction;  /* BLEND_EVICT_*; default LRU */
   uint32_t read_mode; /* BLEND_READ_*; one that does not work here gives UNSUPPORTED */
   uint64_t quota_bytes; /* of stored chunks; default 16 GiB. A put that would exceed it evicts
-                           others, and is BLEND_E_FULL if those are pinned or named by
+                           others, and is BLEND_E_FULL if those are pinned or protected by
                            blend_store_prefetch. The file may be larger: docs/store.md */
   uint64_t tenant_quota_bytes; /* of the chunks of each tenant but ""; 0 (default): only the store's
                            quota. blend_store_set_tenant_quota sets that of one tenant */

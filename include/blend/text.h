@@ -68,10 +68,10 @@ BLEND_API int32_t blend_text_options_init(blend_text_options *options, size_t st
  * `system` with a new line after it; each document is a CHUNK; QUESTION is the question in its
  * question_template.
  *   Each document is one chunk. Unless BLEND_TEXT_VERBATIM is set, white space at its ends is
- * removed and one new line is appended, so that a text is the same chunk however it was read. (So
- * is a paragraph that the command `blend` stores alone.) White space inside stays. A document may
- * occur several times. Invalid UTF-8 becomes byte tokens. Cut long texts into passages of a few
- * hundred tokens: a chunk is reused whole or not at all.
+ * removed and one new line is appended, so that a text is the same chunk however it was read. (A
+ * paragraph that the command `blend` stores alone is that chunk too.) White space inside stays. A
+ * document may occur several times. Invalid UTF-8 becomes byte tokens. Cut long texts into passages
+ * of a few hundred tokens: a chunk is reused whole or not at all.
  *   documents: [n_documents], which may be 0. Everything is copied.
  * Errors: INVALID_ARGUMENT (names a document that is NULL or has nothing but white space; or the
  * question is NULL; or the template refuses the messages), FORMAT and UNSUPPORTED as

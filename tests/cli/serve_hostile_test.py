@@ -291,6 +291,17 @@ class HostileTest(ServeCase):
         self.assertLess(self.peak(server) - before, 80 << 20)
         self.assertEqual(server.post(chat())[0], 200)
 
+    def test_arguments_of_calls_have_their_price(self):
+        server = self.serve("--request-memory", "96MiB")
+        server.post(chat())
+        before = self.peak(server)
+        arguments = '{"a":[' + ",".join(["[]"] * 2600000) + "]}"
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        status, answer, _ = server.post(chat(messages=[{"role": "assistant", "tool_calls": [call]}]), timeout=60)
+        self.assertEqual(status, 503, answer)
+        self.assertLess(self.peak(server) - before, 96 << 20)  # once 450 MB
+        self.assertEqual(server.post(chat())[0], 200)
+
     def test_documents_are_tokenized_once_and_only_while_they_fit(self):
         server = self.serve()
         body = {"prompt": ["a"] * 128, "documents": ["the cat sat on the mat " * 20000] * 12, "max_tokens": 1}
