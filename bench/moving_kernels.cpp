@@ -370,19 +370,19 @@ void codec_rate(benchmark::State& state, bool decodes) {
   const auto codec = static_cast<Codec>(state.range(0));
   const ChunkShape shape{1, 512, kKvDim, DType::f16, kHeadDim};
   const auto pool = must(ThreadPool::create(1));
-  std::vector<std::byte> layer(shape.layer_bytes()), packed(longest_layer(codec, shape));
+  std::vector<std::byte> layer(shape.layer_bytes(0)), packed(longest_layer(codec, shape, 0));
   std::vector<float> x(layer.size() / 2);
   std::mt19937 rng(1);
   std::normal_distribution<float> dist;
   for (float& v : x) v = dist(rng);
   (void)kernels::encode(x.data(), x.size(), DType::f16, layer.data());
   CodecScratch scratch;
-  size_t bytes = must(encode_layer(codec, shape, layer.data(), packed.data(), scratch));
+  size_t bytes = must(encode_layer(codec, shape, 0, layer.data(), packed.data(), scratch));
   for (auto _ : state) {
     if (decodes) {
-      must(decode_layer(codec, shape, {packed.data(), bytes}, layer.data(), scratch));
+      must(decode_layer(codec, shape, 0, {packed.data(), bytes}, layer.data(), scratch));
     } else {
-      bytes = must(encode_layer(codec, shape, layer.data(), packed.data(), scratch));
+      bytes = must(encode_layer(codec, shape, 0, layer.data(), packed.data(), scratch));
     }
   }
   state.SetLabel(codec_name(codec));

@@ -45,7 +45,7 @@ class HeldChunk final : public blend::StoredChunk {
     layout_.meta.id = blend::chunk_id({}, blend::DType::f16, {}, "", layout_.meta.tokens);
     stream_ = must(blend::AlignedBuffer::allocate(layout_.meta.shape.total_bytes()));
     for (size_t i = 0; i < stream_.bytes() / 8; ++i) stream_.as<uint64_t>()[i] = random();
-    const uint64_t layer = layout_.meta.shape.layer_bytes();
+    const uint64_t layer = layout_.meta.shape.layer_bytes(0);
     for (uint32_t i = 0; i < kLayers; ++i) {
       layout_.layers.push_back(
           {i * layer, layer, blend::checksum64(stream_.data() + i * layer, layer)});

@@ -67,7 +67,7 @@ std::vector<Layers> read_chunks(const std::string& path) {
     Layers chunk{source->meta().shape, blend::row_shifts(source->meta().impact), {}};
     chunk.bytes.resize(chunk.shape.total_bytes());
     for (uint32_t l = 0; l < chunk.shape.n_layers; ++l) {
-      must(source->read_layer(l, chunk.bytes.data() + l * chunk.shape.layer_bytes()));
+      must(source->read_layer(l, chunk.bytes.data() + l * chunk.shape.layer_bytes(0)));
     }
     all.push_back(std::move(chunk));
   }
@@ -81,7 +81,7 @@ json measure_codecs(const std::string& path, int repeats) {
   size_t longest = 0;
   for (const Layers& c : chunks) {
     bytes += c.bytes.size();
-    longest = std::max(longest, c.shape.layer_bytes());
+    longest = std::max(longest, c.shape.layer_bytes(0));
   }
   json out = {{"store", path},
               {"chunks", chunks.size()},
@@ -106,11 +106,11 @@ json measure_codecs(const std::string& path, int repeats) {
       double s = 0;
       for (const Layers& c : chunks) {
         for (uint32_t l = 0; l < c.shape.n_layers; ++l) {
-          std::vector<std::byte> to(blend::longest_layer(codec, c.shape));
+          std::vector<std::byte> to(blend::longest_layer(codec, c.shape, 0));
           const double begin = thread_seconds();
-          const size_t n =
-              must(blend::encode_layer(codec, c.shape, c.bytes.data() + l * c.shape.layer_bytes(),
-                                       to.data(), scratch, {1, c.row_shifts}));
+          const size_t n = must(blend::encode_layer(codec, c.shape, 0,
+                                                    c.bytes.data() + l * c.shape.layer_bytes(0),
+                                                    to.data(), scratch, {1, c.row_shifts}));
           s += thread_seconds() - begin;
           to.resize(n);
           stored_bytes += n;
@@ -122,7 +122,7 @@ json measure_codecs(const std::string& path, int repeats) {
       size_t next = 0;
       for (const Layers& c : chunks) {
         for (uint32_t l = 0; l < c.shape.n_layers; ++l) {
-          must(blend::decode_layer(codec, c.shape, stored[next++], layer.data(), scratch));
+          must(blend::decode_layer(codec, c.shape, 0, stored[next++], layer.data(), scratch));
         }
       }
       decode_s.push_back(thread_seconds() - begin);

@@ -139,7 +139,7 @@ Outcome run(const std::vector<Turn>& trace, const Settings& settings, const std:
       auto source = snapshot.value()->open(id_of(turn.session));
       ++out.turns;
       if (source.is_ok()) {
-        std::vector<std::byte> layer((*source)->meta().shape.layer_bytes());
+        std::vector<std::byte> layer((*source)->meta().shape.layer_bytes(0));
         for (uint32_t l = 0; l < 2; ++l) (void)(*source)->read_layer(l, layer.data());
         ++(store.stat()->ram_hits > ram_before ? out.ram_hits : out.disk_hits);
       }

@@ -54,7 +54,7 @@ class ThrottledSource final : public ChunkSource {
  private:
   uint64_t stored_layer_bytes() const {
     const uint64_t stored = meta().stored_bytes;  // 0: it was never encoded
-    return stored == 0 ? meta().shape.layer_bytes() : stored / meta().shape.n_layers;
+    return stored == 0 ? meta().shape.layer_bytes(0) : stored / meta().shape.n_layers;
   }
 
   const std::unique_ptr<ChunkSource> source_;

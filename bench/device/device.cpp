@@ -435,22 +435,22 @@ class Kernels {
     const auto rope = must(b_.make_rope(c_.rope, n));
     const auto cache = must(b_.make_kv_cache(one_layer(), n));
     const blend::ChunkShape shape{1, n, c_.kv_dim(), blend::DType::bf16, c_.head_dim};
-    std::vector<std::byte> layer(shape.layer_bytes(), std::byte{0x3c});
+    std::vector<std::byte> layer(shape.layer_bytes(0), std::byte{0x3c});
     blend::CodecScratch scratch;
-    const auto host = must(b_.allocate_host(blend::longest_layer(codec, shape)));
+    const auto host = must(b_.allocate_host(blend::longest_layer(codec, shape, 0)));
     auto* const at = static_cast<std::byte*>(host->data());
-    const size_t bytes = must(blend::encode_layer(codec, shape, layer.data(), at, scratch));
-    blend::StoredRun run{at, at + shape.plane_bytes(), blend::DType::bf16, n, 0};
+    const size_t bytes = must(blend::encode_layer(codec, shape, 0, layer.data(), at, scratch));
+    blend::StoredRun run{at, at + shape.plane_bytes(0), blend::DType::bf16, n, 0};
     if (codec != blend::Codec::none) {
       if (!b_.traits().decodes_packed) return nullptr;
-      run.packed = must(blend::check_packed_layer(codec, shape, {at, bytes}, scratch));
+      run.packed = must(blend::check_packed_layer(codec, shape, 0, {at, bytes}, scratch));
       run.v = at + run.packed.k_bytes;
     }
     const double ms = time_ms([&] {
       must(b_.fusion().scatter(*cache, 0, *rope, {&run, 1}, nullptr, nullptr));
     });
     return row(std::string("copy and place a layer, ") + blend::codec_name(codec), n, ms,
-               static_cast<double>(shape.layer_bytes()), "GB/s");
+               static_cast<double>(shape.layer_bytes(0)), "GB/s");
   }
 
   blend::Backend& b_;

@@ -1,5 +1,6 @@
 #include "calibrate/rounding.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "store/codec/codec.h"
@@ -20,17 +21,21 @@ Result<RoundedSize> put_rounded(const MemoryStore& exact, Codec codec, std::span
     rounded->meta = record->meta;
     BLEND_ASSIGN(rounded->data, AlignedBuffer::allocate(record->data.bytes()));
     std::memcpy(rounded->data.data(), record->data.data(), record->data.bytes());
-    BLEND_ASSIGN(const AlignedBuffer encoded, AlignedBuffer::allocate(longest_layer(codec, shape)));
+    uint64_t longest = 0;
+    for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
+      longest = std::max(longest, longest_layer(codec, shape, layer));
+    }
+    BLEND_ASSIGN(const AlignedBuffer encoded, AlignedBuffer::allocate(longest));
     const std::vector<uint8_t> shifts = row_shifts(record->meta.impact);
     for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
       if (steps[layer] == 0) continue;
       const EncodeOptions options{static_cast<double>(steps[layer]), shifts};
-      BLEND_ASSIGN(const size_t bytes,
-                   encode_layer(codec, shape, record->k(layer), encoded.data(), scratch, options));
+      BLEND_ASSIGN(const size_t bytes, encode_layer(codec, shape, layer, record->k(layer),
+                                                    encoded.data(), scratch, options));
       BLEND_RETURN_IF_ERROR(
-          decode_layer(codec, shape, {encoded.data(), bytes}, rounded->k(layer), scratch));
+          decode_layer(codec, shape, layer, {encoded.data(), bytes}, rounded->k(layer), scratch));
       size.bytes += bytes;
-      size.elements += 2 * uint64_t{shape.n_tokens} * shape.kv_dim;
+      size.elements += shape.layer_bytes(layer) / static_cast<size_t>(dtype_size(shape.dtype));
     }
     BLEND_RETURN_IF_ERROR(out.put_async(std::move(rounded)));
   }

@@ -8,6 +8,7 @@
 #include "capi/handles.h"
 #include "capi/structs.h"
 #include "control/advise.h"
+#include "engine/chunk_shape.h"
 #include "store/codec/codec.h"
 
 using blend::Result;
@@ -90,12 +91,14 @@ Result<blend::AdvisedPrompt> advised_prompt(const blend_advise_options& o,
   BLEND_ASSIGN(const std::optional<blend::Codec> codec, blend::capi::read_codec(o.codec));
   const uint64_t chunk =
       std::min<uint64_t>(o.n_tokens, o.chunk_tokens == 0 ? kUsualChunk : o.chunk_tokens);
-  const blend::ChunkShape stored{c.n_layers, static_cast<uint32_t>(chunk), c.kv_dim(), dtype,
-                                 c.head_dim};
+  const blend::ChunkShape stored = blend::chunk_shape(c, static_cast<uint32_t>(chunk), dtype);
   out.chunk_tokens = chunk;
-  out.token_bytes =
-      static_cast<double>(blend::longest_layer(codec.value_or(blend::Codec::none), stored)) /
-      static_cast<double>(chunk);
+  double bytes = 0;
+  for (uint32_t i = 0; i < c.n_layers; ++i) {
+    bytes +=
+        static_cast<double>(blend::longest_layer(codec.value_or(blend::Codec::none), stored, i));
+  }
+  out.token_bytes = bytes / c.n_layers / static_cast<double>(chunk);
   return out;
 }
 

@@ -133,8 +133,8 @@ Status ChunkPrefill::place(Lane& lane, AlignedBuffer& space, uint32_t layer, Ten
       const ChunkShape& shape = part->meta().shape;
       if (layer + 1 < shape.n_layers) part->prefetch(layer + 1);
       BLEND_RETURN_IF_ERROR(part->read_layer(layer, to));
-      runs.push_back({to, to + shape.plane_bytes(), shape.dtype, shape.n_tokens, slot});
-      to += shape.layer_bytes();
+      runs.push_back({to, to + shape.plane_bytes(layer), shape.dtype, shape.n_tokens, slot});
+      to += shape.layer_bytes(layer);
       slot += shape.n_tokens;
     }
     BLEND_RETURN_IF_ERROR(b.fusion().scatter(*cache_, layer, ropes_->keys(layer), runs,
@@ -219,7 +219,7 @@ Status ChunkPrefill::compute(Group& group, const Watch& watch) {
     tokens.insert(tokens.end(), chunk.begin(), chunk.end());
     for (uint32_t i = 0; i < lane.n_rows(); ++i) pos.push_back(lane.first_slot + i);
     size_t bytes = 0;
-    for (ChunkSource* const part : lane.stored) bytes += part->meta().shape.layer_bytes();
+    for (ChunkSource* const part : lane.stored) bytes += part->meta().shape.most_layer_bytes();
     layer_bytes = std::max(layer_bytes, bytes);
   }
   if (layer_bytes > 0) {

@@ -14,11 +14,11 @@ size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kA
 struct Layout {
   size_t v_at = 0, bytes = 0;
 };
-Layout layout_of(const ChunkShape& shape, const std::vector<RowRun>& rows) {
+Layout layout_of(const ChunkShape& shape, uint32_t layer, const std::vector<RowRun>& rows) {
   const PackedPlanes& packed = rows.front().packed;
   const bool plain = packed.packing == Packing::none;
-  const size_t v_at = aligned(plain ? shape.plane_bytes() : packed.k_bytes);
-  return {v_at, v_at + aligned(plain ? shape.plane_bytes() : packed.v_bytes)};
+  const size_t v_at = aligned(plain ? shape.plane_bytes(layer) : packed.k_bytes);
+  return {v_at, v_at + aligned(plain ? shape.plane_bytes(layer) : packed.v_bytes)};
 }
 
 }  // namespace
@@ -74,12 +74,13 @@ DeviceTier::LayerRef DeviceTier::layer(const ChunkRef& chunk, uint32_t layer) {
 }
 
 uint64_t DeviceTier::bytes_of(const ChunkShape& shape, const std::vector<RowRun>& rows) {
-  return layout_of(shape, rows).bytes;
+  // A chunk whose layers differ is not kept here: no device computes such models yet.
+  return layout_of(shape, 0, rows).bytes;
 }
 
 DeviceTier::LayerRef DeviceTier::keep(const ChunkRef& chunk, uint32_t layer,
                                       const ChunkShape& shape, const std::vector<RowRun>& rows) {
-  const Layout layout = layout_of(shape, rows);
+  const Layout layout = layout_of(shape, layer, rows);
   // A layer that was packed when its chunk was admitted may come decoded, from host memory.
   if (layout.bytes > chunk->bytes / chunk->layers.size()) return nullptr;
   const PackedPlanes& packed = rows.front().packed;
@@ -87,7 +88,7 @@ DeviceTier::LayerRef DeviceTier::keep(const ChunkRef& chunk, uint32_t layer,
   if (packed.packing != Packing::none) {
     parts = {{rows.front().k, packed.k_bytes, 0}, {rows.front().v, packed.v_bytes, layout.v_at}};
   } else {
-    const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
+    const size_t row_bytes = shape.row_bytes(layer);
     for (const RowRun& run : rows) {
       parts.push_back({run.k, run.n * row_bytes, run.first * row_bytes});
       parts.push_back({run.v, run.n * row_bytes, layout.v_at + run.first * row_bytes});

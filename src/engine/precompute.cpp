@@ -2,6 +2,8 @@
 
 #include <ctime>
 
+#include "engine/chunk_shape.h"
+
 namespace blend {
 
 ChunkMeta describe_chunk(const ModelDescription& model, DType dtype,
@@ -11,7 +13,7 @@ ChunkMeta describe_chunk(const ModelDescription& model, DType dtype,
   ChunkMeta meta;
   meta.id = chunk_id(model.fingerprint(), dtype, prefix, tenant, tokens, kind);
   meta.fingerprint = model.fingerprint();
-  meta.shape = {c.n_layers, static_cast<uint32_t>(tokens.size()), c.kv_dim(), dtype, c.head_dim};
+  meta.shape = chunk_shape(c, static_cast<uint32_t>(tokens.size()), dtype);
   meta.n_prefix_tokens = static_cast<uint32_t>(prefix.size());
   meta.created_unix_s = std::time(nullptr);
   meta.tokens.assign(tokens.begin(), tokens.end());

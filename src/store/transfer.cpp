@@ -15,6 +15,7 @@
 #include "base/files/file_size_signal.h"
 #include "base/files/part_file.h"
 #include "base/wire.h"
+#include "store/chunk/layer_shapes.h"
 #include "store/chunk/row_impact.h"
 #include "store/lmdb/files.h"
 
@@ -26,6 +27,7 @@ constexpr uint32_t kVersion = 1;
 constexpr uint32_t kChunkMagic = 0x434b4c42;  // "BLKC"
 constexpr uint32_t kImpactIsLast = 0x100;     // beside the dtype: the rows' attention is last
 constexpr uint32_t kHasContexts = 0x400;  // number and ids of the context passages, before the ids
+constexpr uint32_t kHasLayers = 0x800;    // what each layer keeps, before the ids
 constexpr uint32_t kHasName = 0x200;      // lengths of label and tags, and both, before the ids
 constexpr uint32_t kEndMagic = 0x454b4c42;  // "BLKE"
 constexpr size_t kHeadBytes = sizeof kMagic + 4 + 8;
@@ -86,7 +88,8 @@ std::string encode_chunk(const ChunkRecord& r) {
   const ChunkMeta& m = r.meta;
   out.put<uint32_t>(kChunkMagic);
   out.put<uint32_t>(static_cast<uint32_t>(m.shape.dtype) | (m.impact.empty() ? 0 : kImpactIsLast) |
-                    (m.name.is_empty() ? 0 : kHasName) | (m.contexts.empty() ? 0 : kHasContexts));
+                    (m.name.is_empty() ? 0 : kHasName) | (m.contexts.empty() ? 0 : kHasContexts) |
+                    (m.shape.layers.empty() ? 0 : kHasLayers));
   out.bytes(m.id.data(), m.id.size());
   out.bytes(m.fingerprint.data(), m.fingerprint.size());
   for (const uint32_t n :
@@ -107,9 +110,10 @@ std::string encode_chunk(const ChunkRecord& r) {
     out.put<uint16_t>(static_cast<uint16_t>(m.contexts.size()));
     for (const Sha256& context : m.contexts) out.bytes(context.data(), context.size());
   }
+  put_layer_shapes(out, m.shape);
   for (const int32_t token : m.tokens) out.put<int32_t>(token);
   for (uint32_t layer = 0; layer < m.shape.n_layers; ++layer) {
-    out.put<uint64_t>(checksum64(r.k(layer), m.shape.layer_bytes()));
+    out.put<uint64_t>(checksum64(r.k(layer), m.shape.layer_bytes(layer)));
   }
   put_impact(out, m.impact);
   return with_checksum(std::move(out));
@@ -182,7 +186,7 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
   ChunkMeta& m = h.meta;
   if (in.get<uint32_t>() != kChunkMagic) return damaged;
   const auto kind = in.get<uint32_t>();
-  const uint32_t dtype = kind & ~(kImpactIsLast | kHasName | kHasContexts);
+  const uint32_t dtype = kind & ~(kImpactIsLast | kHasName | kHasContexts | kHasLayers);
   const uint64_t per_token = (kind & kImpactIsLast) != 0 ? 4 + kImpactBytes : 4;
   in.bytes(m.id.data(), m.id.size());
   in.bytes(m.fingerprint.data(), m.fingerprint.size());
@@ -212,6 +216,7 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
     for (Sha256& context : m.contexts) in.bytes(context.data(), context.size());
   }
   if (!shape_is_sane(m.shape)) return impossible;
+  if ((kind & kHasLayers) != 0 && !get_layer_shapes(in, m.shape)) return impossible;
   if (in.remaining() != uint64_t{m.shape.n_tokens} * per_token + uint64_t{m.shape.n_layers} * 8) {
     return impossible;
   }
@@ -231,7 +236,8 @@ Result<std::shared_ptr<ChunkRecord>> read_chunk(FileReader& in, ChunkHead head) 
   BLEND_ASSIGN(record->data, AlignedBuffer::allocate(record->meta.shape.total_bytes()));
   BLEND_RETURN_IF_ERROR(in.read(record->data.data(), record->data.bytes()));
   for (uint32_t layer = 0; layer < record->meta.shape.n_layers; ++layer) {
-    if (checksum64(record->k(layer), record->meta.shape.layer_bytes()) != head.checksums[layer]) {
+    if (checksum64(record->k(layer), record->meta.shape.layer_bytes(layer)) !=
+        head.checksums[layer]) {
       return make_error(BLEND_E_CORRUPT, "%s, layer %u: its checksum does not match", name.c_str(),
                         layer);
     }

@@ -14,10 +14,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto dtype = static_cast<blend::DType>((data[0] >> 2) % 3);
   const uint32_t head_dim = 1 + data[3] % 33;
   const blend::ChunkShape shape{1, data[1], head_dim * (1u + data[2] % 9), dtype, head_dim};
-  std::vector<std::byte> rows(shape.layer_bytes());
+  std::vector<std::byte> rows(shape.layer_bytes(0));
   blend::CodecScratch scratch;
   const auto in = std::as_bytes(std::span(data + 4, size - 4));
-  const blend::Status status = blend::decode_layer(codec, shape, in, rows.data(), scratch);
+  const blend::Status status = blend::decode_layer(codec, shape, 0, in, rows.data(), scratch);
   if (!status.is_ok() && status.code() != BLEND_E_CORRUPT) std::abort();
   return 0;
 }

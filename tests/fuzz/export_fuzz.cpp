@@ -98,7 +98,7 @@ std::string description_of(const Chunk& c) {
       out.bytes(text.data(), text.size());
   }
   for (const int32_t token : m.tokens) out.put<int32_t>(token);
-  const size_t n = m.shape.layer_bytes();
+  const size_t n = m.shape.layer_bytes(0);
   for (size_t at = 0; at < c.layers.size(); at += n) {
     out.put<uint64_t>(blend::checksum64(c.layers.data() + at, n));
   }
@@ -209,7 +209,7 @@ std::string read_layers(blend::ChunkSource& source) {
   check(source.meta().impact.empty() || source.meta().impact.size() == shape.n_tokens);
   std::string all(shape.total_bytes(), '\0');
   for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
-    auto* const out = reinterpret_cast<std::byte*>(all.data() + layer * shape.layer_bytes());
+    auto* const out = reinterpret_cast<std::byte*>(all.data() + layer * shape.layer_bytes(0));
     check(source.read_layer(layer, out).is_ok());
   }
   return all;

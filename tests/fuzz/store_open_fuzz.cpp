@@ -86,7 +86,7 @@ blend::Result<std::string> read_chunk(blend::StoreSnapshot& snapshot, const blen
   for (uint32_t l = 0; l < shape.n_layers; ++l) {
     source->start_layer(l, layer.data());
     BLEND_RETURN_IF_ERROR(source->finish_layer(l, layer.data(), rows));
-    const size_t row = shape.plane_bytes() / shape.n_tokens;
+    const size_t row = shape.plane_bytes(0) / shape.n_tokens;
     for (const auto plane : {&blend::RowRun::k, &blend::RowRun::v}) {
       for (const blend::RowRun& r : rows) {
         all.append(reinterpret_cast<const char*>(r.*plane), r.n * row);

@@ -44,6 +44,23 @@ inline std::vector<std::shared_ptr<ChunkRecord>> golden_records() {
   return all;
 }
 
+// From the time when layers of a chunk could keep something else than K and V.
+inline std::vector<std::shared_ptr<ChunkRecord>> golden_kinds_records() {
+  using Keep = LayerShape::Keep;
+  std::vector<std::shared_ptr<ChunkRecord>> all;
+  uint32_t seed = 200;
+  for (const Codec codec : {Codec::none, Codec::zstd, Codec::int8, Codec::int4}) {
+    ChunkShape shape{4, 40, 48, DType::f16, 16};
+    shape.layers = {
+        {Keep::kv, 48, 0}, {Keep::rows, 40, 0}, {Keep::state, 24, 3}, {Keep::kv, 48, 0}};
+    auto record = make_record(++seed, shape);
+    fill_golden(*record, seed);
+    record->codec = codec;
+    all.push_back(record);
+  }
+  return all;
+}
+
 // What came with version 3: codec rans, with and without the rows' attention.
 inline std::vector<std::shared_ptr<ChunkRecord>> golden_rans_records() {
   std::vector<std::shared_ptr<ChunkRecord>> all;

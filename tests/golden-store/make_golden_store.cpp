@@ -61,6 +61,16 @@ int run(const std::string& dir) {
     write(dir, "named", slurp(named_dir.file("data.mdb")));
   }
   {
+    TempDir kinds_dir;
+    {
+      const auto store = open_store(kinds_dir.path());
+      for (const auto& record : golden_kinds_records()) {
+        if (!store->put(*record).is_ok()) return 1;
+      }
+    }
+    write(dir, "kinds", slurp(kinds_dir.file("data.mdb")));
+  }
+  {
     TempDir rans_dir;
     {
       const auto store = open_store(rans_dir.path());

@@ -53,7 +53,7 @@ class HandPrompt : public ::testing::Test {
     for (const size_t i : segments) {
       ChunkSource& source = *prompt_.segments[i].chunk;
       AlignedBuffer& space = spaces_.emplace_back(
-          std::move(*AlignedBuffer::allocate(source.meta().shape.layer_bytes())));
+          std::move(*AlignedBuffer::allocate(source.meta().shape.layer_bytes(0))));
       staged.chunks.emplace_back();
       EXPECT_TRUE(source.finish_layer(layer, space.data(), staged.chunks.back()).is_ok());
       staged.kept.emplace_back();

@@ -42,6 +42,7 @@ LayerFeed::View::~View() {
 
 Result<const StagedLayer*> LayerFeed::View::acquire(uint32_t layer) {
   BLEND_ASSIGN(const StagedLayer* const all, feed_.acquire(layer));
+  staged_.layer = layer;
   staged_.load = all->load;
   staged_.load.bytes = staged_.load.shared_bytes = 0;
   staged_.load.memory_bytes = staged_.load.memory_rows = staged_.load.remote_bytes = 0;
@@ -56,16 +57,16 @@ Result<const StagedLayer*> LayerFeed::View::acquire(uint32_t layer) {
     const ChunkShape& shape = feed_.items_[item].source->meta().shape;
     const Origin origin = all->origins[item];
     if (origin == Origin::device) {
-      staged_.load.device_bytes += shape.layer_bytes();
+      staged_.load.device_bytes += shape.layer_bytes(layer);
       continue;
     }
     from_host_[i] = 1;
     const bool first = feed_.taken_[item] <= layer;
-    (first ? staged_.load.bytes : staged_.load.shared_bytes) += shape.layer_bytes();
+    (first ? staged_.load.bytes : staged_.load.shared_bytes) += shape.layer_bytes(layer);
     feed_.taken_[item] = layer + 1;
     if (origin != Origin::memory) read_[i] = 1;
-    if (first && origin == Origin::memory) staged_.load.memory_bytes += shape.layer_bytes();
-    if (first && origin == Origin::remote) staged_.load.remote_bytes += shape.layer_bytes();
+    if (first && origin == Origin::memory) staged_.load.memory_bytes += shape.layer_bytes(layer);
+    if (first && origin == Origin::remote) staged_.load.remote_bytes += shape.layer_bytes(layer);
   }
   for (size_t i = 0; i < items_.size(); ++i) {
     const bool loaded = first_layers_[i] <= layer;
@@ -90,7 +91,7 @@ std::vector<uint64_t> LayerFeed::layer_bytes() const {
   std::vector<uint64_t> bytes(n_layers_, 0);
   for (const LayerLoader::Item& item : items_) {
     for (uint32_t layer = item.first_layer; layer < n_layers_; ++layer) {
-      bytes[layer] += item.source->meta().shape.layer_bytes();
+      bytes[layer] += item.source->meta().shape.layer_bytes(layer);
     }
   }
   return bytes;
@@ -140,7 +141,7 @@ void LayerFeed::note_reads(const StagedLayer& staged, uint64_t wait_ns) {
     Reads& reads = reads_of(here, staged.origins[i], items_[i].source->meta().codec);
     reads.layers.resize(1);
     Read& read = reads.layers[0];
-    read.bytes += items_[i].source->meta().shape.layer_bytes();
+    read.bytes += items_[i].source->meta().shape.layer_bytes(staged.layer);
     read.ns += static_cast<uint64_t>(share * static_cast<double>(staged.read_ns[i]));
     read.waited_for = wait_ns >= layer_ns / 2;
   }

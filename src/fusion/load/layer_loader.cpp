@@ -173,6 +173,7 @@ Status LayerLoader::finish_chunks(uint32_t layer, size_t& failed) {
 
 Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
   StagedLayer& staged = staged_[layer % depth_];
+  staged.layer = layer;
   staged.chunks.assign(items_.size(), {});
   staged.origins.assign(items_.size(), Origin::disk);
   staged.read_ns.assign(items_.size(), 0);
@@ -186,10 +187,10 @@ Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
     if (staged.kept[i] != nullptr) {
       staged.chunks[i] = staged.kept[i]->rows;
       staged.origins[i] = Origin::device;
-      staged.load.device_bytes += item.source->meta().shape.layer_bytes();
+      staged.load.device_bytes += item.source->meta().shape.layer_bytes(layer);
       continue;
     }
-    staged.load.bytes += item.source->meta().shape.layer_bytes();
+    staged.load.bytes += item.source->meta().shape.layer_bytes(layer);
     if (tier_ != nullptr) keep(i, layer, staged);
     keeps = keeps || staged.kept[i] != nullptr;
   }

@@ -38,6 +38,7 @@ struct LayerLoad {
 
 // One layer of every loaded chunk, ready to be scattered into the cache.
 struct StagedLayer {
+  uint32_t layer = 0;
   std::vector<std::vector<RowRun>> chunks;  // [n_chunks]: all rows in order; empty: not loaded
   std::vector<Origin> origins;              // [n_chunks]
   std::vector<DeviceTier::LayerRef> kept;   // [n_chunks]: where the rows lie; null: host memory

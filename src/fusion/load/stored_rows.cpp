@@ -5,13 +5,13 @@
 namespace blend {
 namespace {
 
-// `n` rows of `run` from its row `skip` on, whose position is `first`.
+// `n` rows of `run` from its row `skip` on, whose position is `first`; row_bytes: of a plane.
 StoredRun part_of(const RowRun& run, const DeviceTier::LayerRef& kept, const ChunkShape& shape,
-                  uint32_t skip, uint32_t n, uint32_t first) {
+                  size_t row_bytes, uint32_t skip, uint32_t n, uint32_t first) {
   StoredRun part{run.k, run.v, shape.dtype, n, first, run.packed, run.first + skip};
   if (kept != nullptr) part.kept = kept->memory.get();
   if (run.packed.packing == Packing::none) {
-    const size_t bytes = skip * (shape.plane_bytes() / shape.n_tokens);
+    const size_t bytes = skip * row_bytes;
     part.k += bytes;
     part.v += bytes;
   }
@@ -38,9 +38,9 @@ std::vector<StoredRun> stored_runs(const Prompt& prompt, std::span<const size_t>
   std::vector<StoredRun> runs;
   for (size_t i = 0; i < staged.chunks.size(); ++i) {
     const PromptSegment& s = prompt.segments[segments[i]];
+    const ChunkShape& shape = s.chunk->meta().shape;
     for (const RowRun& run : staged.chunks[i]) {
-      runs.push_back(
-          part_of(run, staged.kept[i], s.chunk->meta().shape, 0, run.n, s.first_row + run.first));
+      runs.push_back(part_of(run, staged.kept[i], shape, 0, 0, run.n, s.first_row + run.first));
     }
   }
   return runs;
@@ -87,6 +87,7 @@ std::vector<StoredRun> stored_runs_among(const Prompt& prompt, std::span<const s
     const PromptSegment& s = prompt.segments[segments[i]];
     if (s.exact) continue;
     const ChunkShape& shape = s.chunk->meta().shape;
+    const size_t row_bytes = shape.row_bytes(staged.layer);
     for (const RowRun& run : staged.chunks[i]) {
       const uint32_t first = s.first_row + run.first;
       auto at = std::lower_bound(active.begin(), active.end(), first);
@@ -94,7 +95,7 @@ std::vector<StoredRun> stored_runs_among(const Prompt& prompt, std::span<const s
       while (at != end) {
         auto stop = at + 1;
         while (stop != end && *stop == *(stop - 1) + 1) ++stop;
-        runs.push_back(part_of(run, staged.kept[i], shape, *at - first,
+        runs.push_back(part_of(run, staged.kept[i], shape, row_bytes, *at - first,
                                static_cast<uint32_t>(stop - at),
                                static_cast<uint32_t>(at - active.begin())));
         at = stop;

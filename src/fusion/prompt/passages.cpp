@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/chunk_shape.h"
+
 namespace blend {
 
 Result<StoredPassages> StoredPassages::open(const ModelDescription& model, ChunkStore* store,
@@ -26,7 +28,7 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
     if (!source.is_ok()) continue;  // damaged or removed: its rows are computed
     const ChunkMeta& meta = (*source)->meta();
     const bool fits =
-        meta.shape.n_layers == c.n_layers && meta.shape.kv_dim == c.kv_dim() &&
+        has_layers_of(meta.shape, c) &&
         std::equal(meta.tokens.begin(), meta.tokens.end(), tokens.begin(), tokens.end()) &&
         meta.contexts.empty();
     if (!fits) continue;

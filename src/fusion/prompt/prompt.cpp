@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "control/pass_cost.h"
+#include "engine/chunk_shape.h"
 #include "engine/context_passes.h"
 #include "engine/model.h"
 #include "engine/precompute.h"
@@ -119,8 +120,8 @@ Result<bool> PromptBuilder::open_stored(Prompt& prompt, const Sha256& id,
   }
   const ModelConfig& c = model_.config();
   const bool same_tokens = tokens == nullptr || meta.tokens == *tokens;
-  if (meta.shape.n_layers != c.n_layers || meta.shape.kv_dim != c.kv_dim() ||
-      meta.tokens.size() != meta.shape.n_tokens || (tokens_made_id && !same_tokens)) {
+  if (!has_layers_of(meta.shape, c) || meta.tokens.size() != meta.shape.n_tokens ||
+      (tokens_made_id && !same_tokens)) {
     // A chunk of this model cannot have another shape: it is damaged.
     store_->report_damage(
         id, make_error(BLEND_E_CORRUPT, "chunk %s does not fit its own id", to_hex(id).c_str()));

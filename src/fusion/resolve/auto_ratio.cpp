@@ -11,6 +11,10 @@ namespace {
 constexpr uint64_t kProbeBytes = 4ull << 20;
 constexpr uint64_t kProbeNs = 20'000'000;
 
+double mean_layer_bytes(const ChunkShape& shape) {
+  return static_cast<double>(shape.total_bytes()) / shape.n_layers;
+}
+
 uint32_t first_layer(const PromptSegment& s, const PassRules& rules) {
   return s.exact ? 0 : std::min(rules.first_stored_layer, s.chunk->meta().shape.n_layers);
 }
@@ -27,13 +31,13 @@ void probe(const Prompt& prompt, const PassRules& rules, ReadRates& reads) {
     if (!lies_on_disk(s)) continue;
     const ChunkMeta& meta = s.chunk->meta();
     if (reads.per_second(Origin::disk, meta.codec) > 0) continue;
-    auto buffer = AlignedBuffer::allocate(meta.shape.layer_bytes());
+    auto buffer = AlignedBuffer::allocate(meta.shape.most_layer_bytes());
     if (!buffer.is_ok()) return;
     const Stopwatch clock;
     uint64_t bytes = 0;
     for (uint32_t layer = first_layer(s, rules); layer < meta.shape.n_layers; ++layer) {
       if (!s.chunk->read_layer(layer, buffer->data()).is_ok()) break;
-      bytes += meta.shape.layer_bytes();
+      bytes += meta.shape.layer_bytes(layer);
       if (bytes >= kProbeBytes || clock.now_ns() > kProbeNs) break;
     }
     const uint64_t ns = clock.now_ns();
@@ -50,8 +54,7 @@ void price(const PromptSegment& s, const PassRules& rules, const ReadRates& read
   if (s.chunk->origin() != Origin::remote) {
     const double rate = reads.per_second(s.chunk->origin(), meta.codec);
     out.known = rate > 0;
-    if (out.known)
-      out.layer_s = kReadsBeside * static_cast<double>(meta.shape.layer_bytes()) / rate;
+    if (out.known) out.layer_s = kReadsBeside * mean_layer_bytes(meta.shape) / rate;
     return;
   }
   // No rate: nothing was downloaded yet, or the chunk is being downloaded already.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <ctime>
 
+#include "engine/chunk_shape.h"
+
 namespace blend {
 namespace {
 
@@ -26,7 +28,7 @@ ChunkMeta describe_sequence(const Sequence& sequence, DType dtype, std::string_v
   ChunkMeta meta;
   meta.id = sequence_id(model.fingerprint(), dtype, tenant, sequence.tokens());
   meta.fingerprint = model.fingerprint();
-  meta.shape = {c.n_layers, sequence.n_rows(), c.kv_dim(), dtype, c.head_dim};
+  meta.shape = chunk_shape(c, sequence.n_rows(), dtype);
   meta.created_unix_s = std::time(nullptr);
   meta.tokens = sequence.tokens();
   meta.tenant = tenant_tag(tenant);
@@ -35,8 +37,7 @@ ChunkMeta describe_sequence(const Sequence& sequence, DType dtype, std::string_v
 
 Status check_meta(const Model& model, const ChunkMeta& meta) {
   const ModelConfig& c = model.config();
-  if (meta.fingerprint != model.fingerprint() || meta.shape.n_layers != c.n_layers ||
-      meta.shape.kv_dim != c.kv_dim()) {
+  if (meta.fingerprint != model.fingerprint() || !has_layers_of(meta.shape, c)) {
     return make_error(BLEND_E_MISMATCH, "%s was saved with another model", to_hex(meta.id).c_str());
   }
   if (meta.shape.n_tokens == 0 || meta.tokens.size() != meta.shape.n_tokens) {
@@ -64,15 +65,15 @@ Result<std::shared_ptr<const ChunkRecord>> record_sequence(Sequence& sequence, D
   const ChunkShape& shape = record->meta.shape;
   BLEND_ASSIGN(record->data, AlignedBuffer::allocate(shape.total_bytes()));
   const uint32_t block = std::min(kBlockRows, shape.n_tokens);
-  const int64_t cols = 2 * static_cast<int64_t>(shape.kv_dim);
   BLEND_ASSIGN(const std::unique_ptr<DeviceBuffer> buffer,
-               b.allocate(static_cast<size_t>(block * cols * b.traits().activation_bytes)));
-  const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
+               b.allocate(static_cast<size_t>(block * 2 * int64_t{shape.kv_dim} *
+                                              b.traits().activation_bytes)));
   for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
+    const size_t row_bytes = shape.row_bytes(layer);
     BLEND_RETURN_IF_ERROR(watch.report(layer, shape.n_layers));
     for (uint32_t first = 0; first < shape.n_tokens; first += block) {
       const uint32_t rows = std::min(block, shape.n_tokens - first);
-      const Tensor kv{buffer->data(), rows, cols, b.traits().activation_bytes};
+      const Tensor kv{buffer->data(), rows, 2 * int64_t{shape.layer(layer).width}, b.traits().activation_bytes};
       BLEND_RETURN_IF_ERROR(
           b.fusion().read_kv(sequence.cache(), layer, sequence.ropes().keys(layer), first, kv));
       BLEND_RETURN_IF_ERROR(b.fusion()
@@ -99,15 +100,15 @@ Result<std::unique_ptr<Sequence>> restore_sequence(const std::shared_ptr<const M
   BLEND_ASSIGN(std::unique_ptr<Sequence> sequence,
                Sequence::create(model, n_rows + std::min(reserve_tokens, room)));
 
-  BLEND_ASSIGN(const AlignedBuffer staged, AlignedBuffer::allocate(shape.layer_bytes()));
-  const StoredRun run{staged.data(), staged.data() + shape.plane_bytes(), shape.dtype, n_rows - 1,
-                      0};
+  BLEND_ASSIGN(const AlignedBuffer staged, AlignedBuffer::allocate(shape.most_layer_bytes()));
   for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch.report(layer, shape.n_layers + 1));
     if (layer + 1 < shape.n_layers) source->prefetch(layer + 1);
     const Status read = source->read_layer(layer, staged.data());
     if (read.code() == BLEND_E_CORRUPT) store.report_damage(id, read);
     BLEND_RETURN_IF_ERROR(read);
+    const StoredRun run{staged.data(), staged.data() + shape.plane_bytes(layer), shape.dtype,
+                        n_rows - 1, 0};
     BLEND_RETURN_IF_ERROR(model->backend().fusion().scatter(sequence->cache(), layer,
                                                             sequence->ropes().keys(layer),
                                                             std::span(&run, 1), nullptr, nullptr));

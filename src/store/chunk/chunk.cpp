@@ -40,11 +40,27 @@ bool shape_is_sane(const ChunkShape& s) {
   if (s.dtype != DType::f32 && s.dtype != DType::f16 && s.dtype != DType::bf16) return false;
   if (s.n_tokens > (1u << 30)) return false;
   if (s.head_dim != 0 && s.kv_dim % s.head_dim != 0) return false;
-  uint64_t total = 2u * static_cast<uint64_t>(dtype_size(s.dtype));
-  for (const uint64_t factor : {s.n_layers, s.n_tokens, s.kv_dim}) {
-    if (__builtin_mul_overflow(total, factor, &total)) return false;
+  if (!s.layers.empty() && s.layers.size() != s.n_layers) return false;
+  const uint64_t size = 2u * static_cast<uint64_t>(dtype_size(s.dtype));
+  if (s.layers.empty()) {
+    uint64_t total = size;
+    for (const uint64_t factor : {s.n_layers, s.n_tokens, s.kv_dim}) {
+      if (__builtin_mul_overflow(total, factor, &total)) return false;
+    }
+    return total <= kMostBytes;
   }
-  return total <= kMostBytes;
+  uint64_t total = 0;
+  for (const LayerShape& l : s.layers) {
+    const bool is_state = l.keep == LayerShape::Keep::state;
+    if (l.keep > LayerShape::Keep::state || l.width == 0 || is_state != (l.n_rows != 0))
+      return false;
+    if (l.keep == LayerShape::Keep::kv && l.width != s.kv_dim) return false;
+    uint64_t bytes = size * l.width;
+    if (__builtin_mul_overflow(bytes, uint64_t{is_state ? l.n_rows : s.n_tokens}, &bytes))
+      return false;
+    if (bytes > kMostBytes || (total += bytes) > kMostBytes) return false;
+  }
+  return true;
 }
 
 Status check_record(const ChunkRecord& record) {
@@ -53,7 +69,8 @@ Status check_record(const ChunkRecord& record) {
     return make_error(
         BLEND_E_INVALID_ARGUMENT,
         "a chunk of %u layers, %u tokens, kv_dim %u and head_dim %u cannot be stored: each must be "
-        "at least 1 (head_dim may be 0, or divides kv_dim), and the whole at most 64 TiB",
+        "at least 1 (head_dim may be 0, or divides kv_dim), its list of layers as long as it has "
+        "layers, and the whole at most 64 TiB",
         s.n_layers, s.n_tokens, s.kv_dim, s.head_dim);
   }
   if (record.meta.tokens.size() != s.n_tokens) {
@@ -89,7 +106,7 @@ class MemorySource final : public ChunkSource {
       return make_error(BLEND_E_INVALID_ARGUMENT, "layer %u of a chunk of %u layers", layer,
                         record_->meta.shape.n_layers);
     }
-    std::memcpy(out, record_->k(layer), record_->meta.shape.layer_bytes());
+    std::memcpy(out, record_->k(layer), record_->meta.shape.layer_bytes(layer));
     return Status::ok();
   }
 

@@ -1,6 +1,7 @@
 // A stored chunk: identity, description, and the bytes of its K and V.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -22,20 +23,55 @@ namespace blend {
 enum class Codec : uint8_t { none = 0, zstd = 1, int8 = 2, int4 = 3, rans = 4 };
 inline constexpr uint32_t kCodecs = 5;
 
-// K (before RoPE) and V of a chunk form one stream [layer][K|V][token][kv_head][dim].
+// What a chunk keeps of one layer: two planes of rows, which have one width. The numbers are in the
+// files.
+struct LayerShape {
+  enum class Keep : uint8_t {
+    kv = 0,     // K (before RoPE) and V of every token
+    rows = 1,   // one row of another kind for every token: its first half, and its second
+    state = 2,  // what the layer hands on after the last token: n_rows rows, as halves
+  };
+  Keep keep = Keep::kv;
+  uint32_t width = 0;   // columns of a plane; kv: kv_dim
+  uint32_t n_rows = 0;  // of a state, whatever the chunk's length; else 0
+  bool operator==(const LayerShape&) const = default;
+};
+
+// The layers of a chunk form one stream [layer][plane][row][column]; of a layer that attends, the
+// planes are K (before RoPE) and V, and the columns [kv_head][dim].
 struct ChunkShape {
   uint32_t n_layers = 0;
   uint32_t n_tokens = 0;
   uint32_t kv_dim = 0;  // n_kv_heads * head_dim
   DType dtype = DType::f16;
   uint32_t head_dim = 0;  // columns of V that share a scale; 0: unknown, the whole row does
+  std::vector<LayerShape> layers = {};  // [n_layers]; empty: every layer keeps K and V
 
-  // Bytes of K (or V) of one layer.
-  size_t plane_bytes() const {
-    return static_cast<size_t>(n_tokens) * kv_dim * static_cast<size_t>(dtype_size(dtype));
+  LayerShape layer(uint32_t i) const {
+    return layers.empty() ? LayerShape{LayerShape::Keep::kv, kv_dim, 0} : layers[i];
   }
-  size_t layer_bytes() const { return 2 * plane_bytes(); }
-  size_t total_bytes() const { return n_layers * layer_bytes(); }
+  uint32_t rows(uint32_t i) const {
+    const LayerShape l = layer(i);
+    return l.keep == LayerShape::Keep::state ? l.n_rows : n_tokens;
+  }
+  // Bytes of a row of one plane of a layer, of the plane, of the layer, and of those before it.
+  size_t row_bytes(uint32_t i) const {
+    return size_t{layer(i).width} * static_cast<size_t>(dtype_size(dtype));
+  }
+  size_t plane_bytes(uint32_t i) const { return rows(i) * row_bytes(i); }
+  size_t layer_bytes(uint32_t i) const { return 2 * plane_bytes(i); }
+  size_t layer_at(uint32_t i) const {
+    if (layers.empty()) return i * layer_bytes(0);
+    size_t sum = 0;
+    for (uint32_t before = 0; before < i; ++before) sum += layer_bytes(before);
+    return sum;
+  }
+  size_t total_bytes() const { return layer_at(n_layers); }
+  size_t most_layer_bytes() const {
+    size_t most = layers.empty() ? layer_bytes(0) : 0;
+    for (uint32_t i = 0; i < layers.size(); ++i) most = std::max(most, layer_bytes(i));
+    return most;
+  }
   bool operator==(const ChunkShape&) const = default;
 };
 
@@ -91,11 +127,12 @@ Sha256 chunk_id(const Sha256& fingerprint, DType dtype, std::span<const int32_t>
 // A whole chunk in memory. Immutable once shared.
 struct ChunkRecord {
   ChunkMeta meta;
-  AlignedBuffer data;          // [layer][K|V][token][kv_dim] of shape.dtype
+  AlignedBuffer data;          // [layer][plane][row][column] of shape.dtype
   std::optional<Codec> codec;  // to store it with; none: the store's own
 
-  std::byte* k(uint32_t layer) const { return data.data() + layer * meta.shape.layer_bytes(); }
-  std::byte* v(uint32_t layer) const { return k(layer) + meta.shape.plane_bytes(); }
+  // The planes of a layer.
+  std::byte* k(uint32_t layer) const { return data.data() + meta.shape.layer_at(layer); }
+  std::byte* v(uint32_t layer) const { return k(layer) + meta.shape.plane_bytes(layer); }
 };
 
 // Refuses a record whose parts contradict each other (INVALID_ARGUMENT).
@@ -103,9 +140,9 @@ Status check_record(const ChunkRecord& record);
 
 // Rows of a layer that lie next to each other in memory.
 struct RowRun {
-  const std::byte* k = nullptr;  // [n, kv_dim] of the chunk's dtype; packed: the encoded plane
-  const std::byte* v = nullptr;  // [n, kv_dim]; the same
-  uint32_t first = 0;            // of the chunk's rows
+  const std::byte* k = nullptr;  // [n, width] of the chunk's dtype; packed: the encoded plane
+  const std::byte* v = nullptr;  // [n, width]; the same
+  uint32_t first = 0;            // of the layer's rows
   uint32_t n = 0;
   PackedPlanes packed = {};
 };
@@ -122,7 +159,7 @@ class ChunkSource {
   virtual const ChunkMeta& meta() const = 0;
   // A hint that `layer` will be read soon; does not block.
   virtual void prefetch(uint32_t layer) = 0;
-  // Copies [K|V][token][kv_dim] of one layer to `out` (layer_bytes()), verified against its
+  // Copies [plane][row][column] of one layer to `out` (layer_bytes()), verified against its
   // checksum. CORRUPT when it fails: the bytes in `out` are then meaningless.
   virtual Status read_layer(uint32_t layer, std::byte* out) = 0;
 
@@ -130,13 +167,13 @@ class ChunkSource {
   // `layer` into `space`, finish_layer() waits for it, verifies, and returns the layer's rows, in
   // order, each once; they stay until `space` is started with again. Before it is, or is freed, a
   // layer must be finished, or all given up by abandon(). space: stage_bytes(), aligned to a page.
-  virtual size_t stage_bytes() const { return meta().shape.layer_bytes(); }
+  virtual size_t stage_bytes() const { return meta().shape.most_layer_bytes(); }
   virtual void start_layer(uint32_t /*layer*/, std::byte* /*space*/) {}
   virtual Status finish_layer(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) {
     rows.clear();
     BLEND_RETURN_IF_ERROR(read_layer(layer, space));
     const ChunkShape& shape = meta().shape;
-    rows.push_back({space, space + shape.plane_bytes(), 0, shape.n_tokens});
+    rows.push_back({space, space + shape.plane_bytes(layer), 0, shape.rows(layer)});
     return Status::ok();
   }
   // Chunks put under one id have the same bytes if they have the same version. 0: unknown.

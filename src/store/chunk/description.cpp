@@ -4,6 +4,7 @@
 
 #include "base/checksum_trailer.h"
 #include "base/wire.h"
+#include "store/chunk/layer_shapes.h"
 #include "store/chunk/row_impact.h"
 
 namespace blend {
@@ -17,7 +18,8 @@ constexpr uint32_t kHasImpact = 1;    // two floats a token
 constexpr uint32_t kHasTenant = 2;    // the tenant, where it is not the empty one
 constexpr uint32_t kHasName = 4;      // label and tags; their lengths precede the token ids
 constexpr uint32_t kHasContexts = 8;  // ids of the passages; their number precedes the token ids
-constexpr uint32_t kKnownFlags = kHasImpact | kHasTenant | kHasName | kHasContexts;
+constexpr uint32_t kHasLayers = 16;   // what each layer keeps; precedes the token ids
+constexpr uint32_t kKnownFlags = kHasImpact | kHasTenant | kHasName | kHasContexts | kHasLayers;
 
 bool has_tenant(const ChunkMeta& meta) { return meta.tenant != TenantTag{}; }
 
@@ -50,7 +52,8 @@ uint64_t StoredLayout::version() const {
 uint64_t StoredLayout::description_bytes() const {
   return kFixedBytes + meta.tokens.size() * 4 + meta.impact.size() * kImpactBytes +
          layers.size() * kExtentBytes + (has_tenant(meta) ? sizeof meta.tenant : 0) +
-         name_bytes(meta.name) + context_bytes(meta) + kTrailerBytes;
+         name_bytes(meta.name) + context_bytes(meta) + layer_shape_bytes(meta.shape) +
+         kTrailerBytes;
 }
 
 std::string encode_description(const StoredLayout& m) {
@@ -74,12 +77,14 @@ std::string encode_description(const StoredLayout& m) {
   const std::string tags = meta.name.tags.value_or("");
   out.put<uint32_t>((meta.impact.empty() ? 0 : kHasImpact) | (has_tenant(meta) ? kHasTenant : 0) |
                     (meta.name.is_empty() ? 0 : kHasName) |
-                    (meta.contexts.empty() ? 0 : kHasContexts));
+                    (meta.contexts.empty() ? 0 : kHasContexts) |
+                    (meta.shape.layers.empty() ? 0 : kHasLayers));
   if (!meta.name.is_empty()) {
     out.put<uint16_t>(static_cast<uint16_t>(label.size()));
     out.put<uint16_t>(static_cast<uint16_t>(tags.size()));
   }
   if (!meta.contexts.empty()) out.put<uint16_t>(static_cast<uint16_t>(meta.contexts.size()));
+  put_layer_shapes(out, meta.shape);
   for (const int32_t token : meta.tokens) out.put<int32_t>(token);
   for (const LayerExtent& e : m.layers) {
     out.put<uint64_t>(e.offset);
@@ -128,6 +133,7 @@ Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const 
   const auto flags = in.get<uint32_t>();
   if (!in.ok()) return corrupt(id, "it is too short");
   if (meta.id != id) return corrupt(id, "it describes another chunk");
+  // The layers' own shapes follow, and must fit too.
   if (!shape_is_sane(meta.shape)) return corrupt(id, "its shape is impossible");
   if (piece_bytes != kPieceBytes || (flags & ~kKnownFlags) != 0) {
     return corrupt(id, "its flags are unknown");
@@ -140,6 +146,9 @@ Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const 
   if (n_contexts > kMostContexts || ((flags & kHasContexts) != 0 && n_contexts == 0)) {
     return corrupt(id, "its number of context passages is impossible");
   }
+  if ((flags & kHasLayers) != 0 && !get_layer_shapes(in, meta.shape)) {
+    return corrupt(id, "the shapes of its layers are impossible");
+  }
   const uint64_t tenant_bytes = (flags & kHasTenant) != 0 ? sizeof meta.tenant : 0;
   if (in.remaining() != uint64_t{meta.shape.n_tokens} * per_token +
                             uint64_t{meta.shape.n_layers} * kExtentBytes + tenant_bytes +
@@ -150,12 +159,13 @@ Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const 
   for (int32_t& token : meta.tokens) token = in.get<int32_t>();
   m.layers.resize(meta.shape.n_layers);
   uint64_t end = 0;
-  for (LayerExtent& e : m.layers) {
+  for (uint32_t layer = 0; layer < meta.shape.n_layers; ++layer) {
+    LayerExtent& e = m.layers[layer];
     e.offset = in.get<uint64_t>();
     e.length = in.get<uint64_t>();
     e.checksum = in.get<uint64_t>();
     // One after the other, each as long as its codec may make a layer of this shape.
-    if (e.offset != end || !layer_length_is_possible(meta.codec, meta.shape, e.length)) {
+    if (e.offset != end || !layer_length_is_possible(meta.codec, meta.shape, layer, e.length)) {
       return corrupt(id, "its layers do not fit its shape");
     }
     end += e.length;

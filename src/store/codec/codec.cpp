@@ -34,6 +34,11 @@ Status check_tail(Codec codec, std::span<const std::byte> in, size_t planes) {
   return Status::ok();
 }
 
+// How the first plane of a layer is encoded; the second is as V.
+PlaneKind first_kind(const ChunkShape& shape, uint32_t layer) {
+  return shape.layer(layer).keep == LayerShape::Keep::kv ? PlaneKind::k : PlaneKind::v;
+}
+
 }  // namespace
 
 #define BLEND_ROW(member, name, lossless) \
@@ -65,50 +70,53 @@ std::optional<Codec> codec_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-bool layer_length_is_possible(Codec codec, const ChunkShape& shape, uint64_t bytes) {
+bool layer_length_is_possible(Codec codec, const ChunkShape& shape, uint32_t layer,
+                              uint64_t bytes) {
   const PlaneCodec* c = plane_codec(codec);
   if (c == nullptr) return false;
-  const PlaneShape plane(shape);
+  const PlaneShape plane(shape, layer);
   return bytes == padded(codec, bytes) && bytes >= padded(codec, 2 * c->least_bytes(plane)) &&
-         bytes <= longest_layer(codec, shape);
+         bytes <= longest_layer(codec, shape, layer);
 }
 
-uint64_t longest_layer(Codec codec, const ChunkShape& shape) {
+uint64_t longest_layer(Codec codec, const ChunkShape& shape, uint32_t layer) {
   const PlaneCodec* c = plane_codec(codec);
-  return c == nullptr ? 0 : padded(codec, 2 * c->most_bytes(PlaneShape(shape)));
+  return c == nullptr ? 0 : padded(codec, 2 * c->most_bytes(PlaneShape(shape, layer)));
 }
 
-Result<size_t> encode_layer(Codec codec, const ChunkShape& shape, const std::byte* layer,
-                            std::byte* out, CodecScratch& scratch, const EncodeOptions& options) {
+Result<size_t> encode_layer(Codec codec, const ChunkShape& shape, uint32_t layer,
+                            const std::byte* rows, std::byte* out, CodecScratch& scratch,
+                            const EncodeOptions& options) {
   const PlaneCodec* c = plane_codec(codec);
   if (c == nullptr) return Status{BLEND_E_UNSUPPORTED, "an unknown codec"};
-  const PlaneShape plane(shape);
-  BLEND_ASSIGN(const size_t k, c->encode(PlaneKind::k, plane, layer, out, scratch, options));
-  BLEND_ASSIGN(const size_t v, c->encode(PlaneKind::v, plane, layer + shape.plane_bytes(), out + k,
-                                         scratch, options));
+  const PlaneShape plane(shape, layer);
+  BLEND_ASSIGN(const size_t k,
+               c->encode(first_kind(shape, layer), plane, rows, out, scratch, options));
+  BLEND_ASSIGN(const size_t v, c->encode(PlaneKind::v, plane, rows + shape.plane_bytes(layer),
+                                         out + k, scratch, options));
   const size_t end = padded(codec, k + v);
   std::memset(out + k + v, 0, end - (k + v));
   return end;
 }
 
-Status decode_layer(Codec codec, const ChunkShape& shape, std::span<const std::byte> in,
-                    std::byte* layer, CodecScratch& scratch) {
+Status decode_layer(Codec codec, const ChunkShape& shape, uint32_t layer,
+                    std::span<const std::byte> in, std::byte* rows, CodecScratch& scratch) {
   const PlaneCodec* c = plane_codec(codec);
   if (c == nullptr) return {BLEND_E_UNSUPPORTED, "an unknown codec"};
-  const PlaneShape plane(shape);
-  BLEND_ASSIGN(const size_t k, c->decode(PlaneKind::k, plane, in, layer, scratch));
-  BLEND_ASSIGN(const size_t v,
-               c->decode(PlaneKind::v, plane, in.subspan(k), layer + shape.plane_bytes(), scratch));
+  const PlaneShape plane(shape, layer);
+  BLEND_ASSIGN(const size_t k, c->decode(first_kind(shape, layer), plane, in, rows, scratch));
+  BLEND_ASSIGN(const size_t v, c->decode(PlaneKind::v, plane, in.subspan(k),
+                                         rows + shape.plane_bytes(layer), scratch));
   return check_tail(codec, in, k + v);
 }
 
-Result<PackedPlanes> check_packed_layer(Codec codec, const ChunkShape& shape,
+Result<PackedPlanes> check_packed_layer(Codec codec, const ChunkShape& shape, uint32_t layer,
                                         std::span<const std::byte> in, CodecScratch& scratch) {
   const PackedCodec* c = packed_codec(codec);
   if (c == nullptr) return Status{BLEND_E_UNSUPPORTED, "a codec that only the host decodes"};
-  const PlaneShape plane(shape);
-  PackedPlanes planes{c->packing(), shape.n_tokens, plane.head_dim, 0, 0};
-  BLEND_ASSIGN(planes.k_bytes, c->check(PlaneKind::k, plane, in, scratch));
+  const PlaneShape plane(shape, layer);
+  PackedPlanes planes{c->packing(), plane.n_tokens, plane.head_dim, 0, 0};
+  BLEND_ASSIGN(planes.k_bytes, c->check(first_kind(shape, layer), plane, in, scratch));
   BLEND_ASSIGN(planes.v_bytes, c->check(PlaneKind::v, plane, in.subspan(planes.k_bytes), scratch));
   BLEND_RETURN_IF_ERROR(check_tail(codec, in, planes.k_bytes + planes.v_bytes));
   return planes;

@@ -19,17 +19,19 @@ namespace blend {
 
 enum class PlaneKind : uint8_t { k, v };
 
-// K or V of one layer: rows are [n_tokens, kv_dim] of dtype, K before RoPE.
+// A plane of one layer: rows are [n_tokens, kv_dim] of dtype; of a layer that attends, K before
+// RoPE or V. Planes of other kinds of rows are encoded as V is, whose errors pass through a sum
+// alike.
 struct PlaneShape {
   uint32_t n_tokens = 0;
   uint32_t kv_dim = 0;
   uint32_t head_dim = 0;  // divides kv_dim
   DType dtype = DType::f16;
 
-  explicit PlaneShape(const ChunkShape& s)
-      : n_tokens(s.n_tokens),
-        kv_dim(s.kv_dim),
-        head_dim(s.head_dim == 0 ? s.kv_dim : s.head_dim),
+  PlaneShape(const ChunkShape& s, uint32_t layer)
+      : n_tokens(s.rows(layer)),
+        kv_dim(s.layer(layer).width),
+        head_dim(s.head_dim == 0 || kv_dim % s.head_dim != 0 ? kv_dim : s.head_dim),
         dtype(s.dtype) {}
   size_t elements() const { return static_cast<size_t>(n_tokens) * kv_dim; }
   size_t element_bytes() const { return static_cast<size_t>(dtype_size(dtype)); }
@@ -92,24 +94,24 @@ constexpr bool is_lossless(Codec codec) {
   return i < std::size(kCodecTable) && kCodecTable[i].lossless;
 }
 
-// A layer is its K plane, its V plane, and zeros up to a multiple of this (none: no zeros), so that
+// A layer is its two planes and zeros up to a multiple of this (none: no zeros), so that
 // the fields of the next one are aligned.
 inline constexpr size_t kLayerAlignment = 16;
 
-// Whether a layer of this shape can have this length.
-bool layer_length_is_possible(Codec codec, const ChunkShape& shape, uint64_t bytes);
-// The longest that a layer of this shape can be.
-uint64_t longest_layer(Codec codec, const ChunkShape& shape);
-// layer: [K|V][token][kv_dim]; out: room for longest_layer(). Returns the bytes written.
-Result<size_t> encode_layer(Codec codec, const ChunkShape& shape, const std::byte* layer,
-                            std::byte* out, CodecScratch& scratch,
+// Whether a layer of a chunk of this shape can have this length.
+bool layer_length_is_possible(Codec codec, const ChunkShape& shape, uint32_t layer, uint64_t bytes);
+// The longest that a layer of a chunk of this shape can be.
+uint64_t longest_layer(Codec codec, const ChunkShape& shape, uint32_t layer);
+// rows: [plane][row][column] of `layer`; out: room for longest_layer(). Returns the bytes written.
+Result<size_t> encode_layer(Codec codec, const ChunkShape& shape, uint32_t layer,
+                            const std::byte* rows, std::byte* out, CodecScratch& scratch,
                             const EncodeOptions& options = {});
-// in: the whole encoded layer; layer: layer_bytes(). CORRUPT as PlaneCodec::decode().
-Status decode_layer(Codec codec, const ChunkShape& shape, std::span<const std::byte> in,
-                    std::byte* layer, CodecScratch& scratch);
+// in: the whole encoded layer; rows: layer_bytes(). CORRUPT as PlaneCodec::decode().
+Status decode_layer(Codec codec, const ChunkShape& shape, uint32_t layer,
+                    std::span<const std::byte> in, std::byte* rows, CodecScratch& scratch);
 // All errors that decode_layer() would find, without decoding. The V plane follows the K
 // plane. UNSUPPORTED: not a packed codec.
-Result<PackedPlanes> check_packed_layer(Codec codec, const ChunkShape& shape,
+Result<PackedPlanes> check_packed_layer(Codec codec, const ChunkShape& shape, uint32_t layer,
                                         std::span<const std::byte> in, CodecScratch& scratch);
 
 }  // namespace blend

@@ -20,9 +20,9 @@ std::shared_ptr<std::byte> RamTier::allocate(size_t bytes) const {
 bool RamTier::put_foreign(const Key& key, const ChunkShape& shape, uint32_t layer,
                           const Layer& bytes) {
   if (!hands_on()) return put(key, shape, layer, bytes);
-  const std::shared_ptr<std::byte> own = allocate(shape.layer_bytes());
+  const std::shared_ptr<std::byte> own = allocate(shape.layer_bytes(layer));
   if (own == nullptr) return false;
-  std::memcpy(own.get(), bytes.get(), shape.layer_bytes());
+  std::memcpy(own.get(), bytes.get(), shape.layer_bytes(layer));
   return put(key, shape, layer, own);
 }
 
@@ -55,7 +55,7 @@ bool RamTier::put(const Key& key, const ChunkShape& shape, uint32_t layer, Layer
   }
   if (layer >= shape.n_layers) return false;
   if (found != entries_.end() && found->second.layers[layer] != nullptr) return true;
-  const uint64_t size = shape.layer_bytes();
+  const uint64_t size = shape.layer_bytes(layer);
   // A part of a chunk saves little: one that cannot fit as a whole is not begun.
   if (shape.total_bytes() > budget_ || !make_room(size, key.id)) return false;
   if (found == entries_.end()) {
@@ -128,11 +128,12 @@ bool RamTier::make_room(uint64_t bytes, const Sha256& newcomer) {
 namespace {
 
 // Copies rows of a layer to one block, in stored order.
-void gather(const std::vector<RowRun>& rows, const ChunkShape& shape, std::byte* out) {
-  const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
+void gather(const std::vector<RowRun>& rows, const ChunkShape& shape, uint32_t layer,
+            std::byte* out) {
+  const size_t row_bytes = shape.row_bytes(layer);
   for (const RowRun& run : rows) {
     std::memcpy(out + run.first * row_bytes, run.k, run.n * row_bytes);
-    std::memcpy(out + shape.plane_bytes() + run.first * row_bytes, run.v, run.n * row_bytes);
+    std::memcpy(out + shape.plane_bytes(layer) + run.first * row_bytes, run.v, run.n * row_bytes);
   }
 }
 
@@ -155,9 +156,9 @@ class RamSource final : public ChunkSource {
   }
 
   Status read_layer(uint32_t layer, std::byte* out) override {
-    if (copy_kept(tier_->find(key_, layer), out)) return Status::ok();
+    if (copy_kept(tier_->find(key_, layer), layer, out)) return Status::ok();
     BLEND_RETURN_IF_ERROR(disk_->read_layer(layer, out));
-    keep(layer, [&](std::byte* to) { std::memcpy(to, out, shape().layer_bytes()); });
+    keep(layer, [&](std::byte* to) { std::memcpy(to, out, shape().layer_bytes(layer)); });
     return Status::ok();
   }
 
@@ -176,16 +177,16 @@ class RamSource final : public ChunkSource {
     if (found != started_.end()) started_.erase(found);
     if (kept != nullptr && tier_->hands_on()) {
       origin_ = Origin::memory;
-      rows.assign(1, {kept.get(), kept.get() + shape().plane_bytes(), 0, shape().n_tokens});
+      rows.assign(1, {kept.get(), kept.get() + shape().plane_bytes(layer), 0, shape().rows(layer)});
       handed_on_[space] = kept;
       return Status::ok();
     }
-    if (copy_kept(kept, space)) {
-      rows.assign(1, {space, space + shape().plane_bytes(), 0, shape().n_tokens});
+    if (copy_kept(kept, layer, space)) {
+      rows.assign(1, {space, space + shape().plane_bytes(layer), 0, shape().rows(layer)});
       return Status::ok();
     }
     BLEND_RETURN_IF_ERROR(disk_->finish_layer(layer, space, rows));
-    keep(layer, [&](std::byte* to) { gather(rows, shape(), to); });
+    keep(layer, [&](std::byte* to) { gather(rows, shape(), layer, to); });
     return Status::ok();
   }
 
@@ -197,9 +198,9 @@ class RamSource final : public ChunkSource {
  private:
   const ChunkShape& shape() const { return disk_->meta().shape; }
 
-  bool copy_kept(const RamTier::Layer& kept, std::byte* out) {
+  bool copy_kept(const RamTier::Layer& kept, uint32_t layer, std::byte* out) {
     origin_ = kept != nullptr ? Origin::memory : disk_->origin();
-    if (kept != nullptr) std::memcpy(out, kept.get(), shape().layer_bytes());
+    if (kept != nullptr) std::memcpy(out, kept.get(), shape().layer_bytes(layer));
     return kept != nullptr;
   }
 
@@ -208,7 +209,7 @@ class RamSource final : public ChunkSource {
   void keep(uint32_t layer, const Fill& fill) {
     if (shape().total_bytes() > tier_->budget()) return;
     try {
-      const std::shared_ptr<std::byte> memory = tier_->allocate(shape().layer_bytes());
+      const std::shared_ptr<std::byte> memory = tier_->allocate(shape().layer_bytes(layer));
       if (memory == nullptr) return;
       fill(memory.get());
       tier_->put(key_, shape(), layer, memory);

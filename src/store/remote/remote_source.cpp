@@ -18,12 +18,12 @@ class RemoteSource final : public ChunkSource {
 
   Status read_layer(uint32_t layer, std::byte* out) override {
     BLEND_ASSIGN(const auto in, stored(layer));
-    const Status decoded = decode_layer(meta().codec, meta().shape, in, out, scratch_);
+    const Status decoded = decode_layer(meta().codec, meta().shape, layer, in, out, scratch_);
     return decoded.code() == BLEND_E_CORRUPT ? broken(layer, decoded) : decoded;
   }
 
   size_t stage_bytes() const override {
-    size_t most = meta().shape.layer_bytes();
+    size_t most = meta().shape.most_layer_bytes();
     // Packed, few tokens may take more than decoded: every channel of K has a step.
     if (packed_codec(meta().codec) == nullptr) return most;
     for (const LayerExtent& e : layout_.layers) most = std::max<size_t>(most, e.length);
@@ -35,9 +35,10 @@ class RemoteSource final : public ChunkSource {
     rows.clear();
     BLEND_ASSIGN(const auto in, stored(layer));
     std::memcpy(space, in.data(), in.size());
-    auto planes = check_packed_layer(meta().codec, meta().shape, {space, in.size()}, scratch_);
+    auto planes =
+        check_packed_layer(meta().codec, meta().shape, layer, {space, in.size()}, scratch_);
     if (!planes.is_ok()) return broken(layer, planes.status());
-    rows.push_back({space, space + planes->k_bytes, 0, meta().shape.n_tokens, *planes});
+    rows.push_back({space, space + planes->k_bytes, 0, meta().shape.rows(layer), *planes});
     return Status::ok();
   }
 

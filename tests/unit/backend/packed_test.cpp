@@ -18,30 +18,30 @@ struct PackedLayer {
   std::vector<std::byte> encoded, decoded;
   PackedPlanes planes;
 
-  size_t row_bytes() const { return shape.plane_bytes() / shape.n_tokens; }
+  size_t row_bytes() const { return shape.plane_bytes(0) / shape.n_tokens; }
   // Rows [from, from + n), packed or decoded, that stand at `first`.
   StoredRun packed(uint32_t from, uint32_t n, uint32_t first) const {
     return {encoded.data(), encoded.data() + planes.k_bytes, shape.dtype, n, first, planes, from};
   }
   StoredRun plain(uint32_t from, uint32_t n, uint32_t first) const {
     const std::byte* const at = decoded.data() + from * row_bytes();
-    return {at, at + shape.plane_bytes(), shape.dtype, n, first};
+    return {at, at + shape.plane_bytes(0), shape.dtype, n, first};
   }
 };
 
 PackedLayer pack(Codec codec, const ChunkShape& shape, const std::vector<float>& values) {
   PackedLayer p;
   p.shape = shape;
-  std::vector<std::byte> layer(shape.layer_bytes());
+  std::vector<std::byte> layer(shape.layer_bytes(0));
   EXPECT_TRUE(kernels::encode(values.data(), values.size(), shape.dtype, layer.data()));
   CodecScratch scratch;
-  p.encoded.resize(longest_layer(codec, shape));
-  auto n = encode_layer(codec, shape, layer.data(), p.encoded.data(), scratch);
+  p.encoded.resize(longest_layer(codec, shape, 0));
+  auto n = encode_layer(codec, shape, 0, layer.data(), p.encoded.data(), scratch);
   EXPECT_TRUE(n.is_ok()) << n.status().message();
   p.encoded.resize(n.value());
-  p.decoded.resize(shape.layer_bytes());
-  EXPECT_TRUE(decode_layer(codec, shape, p.encoded, p.decoded.data(), scratch).is_ok());
-  auto planes = check_packed_layer(codec, shape, p.encoded, scratch);
+  p.decoded.resize(shape.layer_bytes(0));
+  EXPECT_TRUE(decode_layer(codec, shape, 0, p.encoded, p.decoded.data(), scratch).is_ok());
+  auto planes = check_packed_layer(codec, shape, 0, p.encoded, scratch);
   EXPECT_TRUE(planes.is_ok()) << planes.status().message();
   p.planes = planes.value();
   return p;

@@ -24,7 +24,7 @@ class DeviceTierTest : public testing::Test {
     auto backend = cuda::CudaBackend::create(0, *pool_);
     ASSERT_TRUE(backend.is_ok());
     backend_ = std::move(backend.value());
-    staged_.resize(shape().layer_bytes());
+    staged_.resize(shape().layer_bytes(0));
   }
   void TearDown() override {
     backend_.reset();
@@ -40,7 +40,7 @@ class DeviceTierTest : public testing::Test {
   }
   // A layer in two pieces, as direct reads give it.
   std::vector<RowRun> rows() const {
-    const std::byte *const k = staged_.data(), *const v = k + shape().plane_bytes();
+    const std::byte *const k = staged_.data(), *const v = k + shape().plane_bytes(0);
     const size_t row = kKvDim * 2;
     return {{k, v, 0, 3}, {k + 3 * row, v + 3 * row, 3, 4}};
   }
@@ -147,7 +147,7 @@ class Numbers final : public ChunkSource {
   Status read_layer(uint32_t layer, std::byte* out) override {
     ++n_reads;
     const uint16_t h = f32_to_bf16(50 + static_cast<float>(layer));
-    for (size_t i = 0; i < meta_.shape.layer_bytes(); i += 2) std::memcpy(out + i, &h, 2);
+    for (size_t i = 0; i < meta_.shape.layer_bytes(0); i += 2) std::memcpy(out + i, &h, 2);
     return Status::ok();
   }
   int n_reads = 0;
@@ -172,8 +172,8 @@ TEST_F(DeviceTierTest, ALoaderKeepsWhatItReadsAndReadsNotWhatIsKept) {
       const auto staged = loader.value()->acquire(layer);
       ASSERT_TRUE(staged.is_ok());
       EXPECT_EQ(staged.value()->origins[0] == Origin::device, again);
-      EXPECT_EQ(staged.value()->load.bytes, again ? 0 : shape().layer_bytes());
-      EXPECT_EQ(staged.value()->load.device_bytes, again ? shape().layer_bytes() : 0);
+      EXPECT_EQ(staged.value()->load.bytes, again ? 0 : shape().layer_bytes(0));
+      EXPECT_EQ(staged.value()->load.device_bytes, again ? shape().layer_bytes(0) : 0);
       loader.value()->release(layer);
     }
   }

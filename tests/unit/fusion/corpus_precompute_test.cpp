@@ -147,11 +147,11 @@ TEST_F(CorpusPrecomputeTest, ShortChunksAreAfterSeveralAtOnce) {
   ASSERT_TRUE(expected.is_ok());
   auto is = (*snapshot)->open(records[0].id);
   ASSERT_TRUE(is.is_ok());
-  auto layer = AlignedBuffer::allocate(meta.shape.layer_bytes());
+  auto layer = AlignedBuffer::allocate(meta.shape.layer_bytes(0));
   ASSERT_TRUE(layer.is_ok());
   for (uint32_t i = 0; i < meta.shape.n_layers; ++i) {
     ASSERT_TRUE((*is)->read_layer(i, layer->data()).is_ok());
-    EXPECT_EQ(std::memcmp(layer->data(), (*expected)->k(i), meta.shape.layer_bytes()), 0) << i;
+    EXPECT_EQ(std::memcmp(layer->data(), (*expected)->k(i), meta.shape.layer_bytes(0)), 0) << i;
   }
 }
 

@@ -40,7 +40,7 @@ class DiskSource : public ChunkSource {
       return make_error(BLEND_E_CORRUPT, "layer %u is damaged", layer);
     }
     disk_.layers_read[tag_].push_back(layer);
-    std::memset(out, tag_ * 16 + static_cast<int>(layer), meta_.shape.layer_bytes());
+    std::memset(out, tag_ * 16 + static_cast<int>(layer), meta_.shape.layer_bytes(0));
     const auto held = disk_.in_memory_from.find(tag_);
     origin_ = disk_.far.contains(tag_) ? Origin::remote : Origin::disk;
     if (held != disk_.in_memory_from.end() && layer >= held->second) origin_ = Origin::memory;

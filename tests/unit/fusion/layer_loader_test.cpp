@@ -28,7 +28,7 @@ class FakeSource : public ChunkSource {
   Status read_layer(uint32_t layer, std::byte* out) override {
     std::lock_guard lock(mutex_);
     if (layer == fail_at) return make_error(BLEND_E_CORRUPT, "layer %u is damaged", layer);
-    std::memset(out, tag_ * 16 + static_cast<int>(layer), meta_.shape.layer_bytes());
+    std::memset(out, tag_ * 16 + static_cast<int>(layer), meta_.shape.layer_bytes(0));
     n_read_ = layer + 1;
     changed_.notify_all();
     return Status::ok();
@@ -76,17 +76,17 @@ TEST(LayerLoader, StagesEveryLayerOfEveryChunkInOrder) {
     ASSERT_TRUE(staged.is_ok());
     const StagedLayer& s = **staged;
     ASSERT_EQ(s.chunks.size(), 2u);
-    for (size_t i = 0; i < a.meta().shape.layer_bytes(); ++i) {
+    for (size_t i = 0; i < a.meta().shape.layer_bytes(0); ++i) {
       ASSERT_EQ(static_cast<uint32_t>(s.chunks[0][0].k[i]), 16 + layer);
     }
     if (layer < 2) {
       EXPECT_TRUE(s.chunks[1].empty());
-      EXPECT_EQ(s.load.bytes, a.meta().shape.layer_bytes());
+      EXPECT_EQ(s.load.bytes, a.meta().shape.layer_bytes(0));
     } else {
-      for (size_t i = 0; i < b.meta().shape.layer_bytes(); ++i) {
+      for (size_t i = 0; i < b.meta().shape.layer_bytes(0); ++i) {
         ASSERT_EQ(static_cast<uint32_t>(s.chunks[1][0].k[i]), 32 + layer);
       }
-      EXPECT_EQ(s.load.bytes, a.meta().shape.layer_bytes() + b.meta().shape.layer_bytes());
+      EXPECT_EQ(s.load.bytes, a.meta().shape.layer_bytes(0) + b.meta().shape.layer_bytes(0));
     }
     EXPECT_LE(s.load.begin_ns, s.load.end_ns);
     loader->release(layer);

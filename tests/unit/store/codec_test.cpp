@@ -30,7 +30,7 @@ std::vector<ChunkShape> shapes(DType dtype) {
 // Bits of all kinds: NaNs with payloads, infinities, zeros of both signs, denormals.
 Bytes any_bits(const ChunkShape& shape, uint32_t seed) {
   std::mt19937 rng(seed);
-  Bytes layer(shape.layer_bytes());
+  Bytes layer(shape.layer_bytes(0));
   for (std::byte& b : layer) b = static_cast<std::byte>(rng());
   return layer;
 }
@@ -57,12 +57,12 @@ std::vector<float> kv_values(const ChunkShape& shape, uint32_t seed, float size 
 Bytes encoded(Codec codec, const ChunkShape& shape, const Bytes& layer) {
   CodecScratch scratch;
   // A guard after the promised room.
-  const size_t most = longest_layer(codec, shape);
+  const size_t most = longest_layer(codec, shape, 0);
   Bytes out(most + 64, std::byte{0xa5});
-  auto n = encode_layer(codec, shape, layer.data(), out.data(), scratch);
+  auto n = encode_layer(codec, shape, 0, layer.data(), out.data(), scratch);
   EXPECT_TRUE(n.is_ok()) << n.status().message();
   if (!n.is_ok()) return {};
-  EXPECT_TRUE(layer_length_is_possible(codec, shape, *n)) << *n << " of " << most;
+  EXPECT_TRUE(layer_length_is_possible(codec, shape, 0, *n)) << *n << " of " << most;
   for (size_t i = most; i < out.size(); ++i) EXPECT_EQ(std::byte{0xa5}, out[i]);
   out.resize(*n);
   return out;
@@ -70,10 +70,10 @@ Bytes encoded(Codec codec, const ChunkShape& shape, const Bytes& layer) {
 
 Result<Bytes> decoded(Codec codec, const ChunkShape& shape, std::span<const std::byte> in) {
   CodecScratch scratch;
-  Bytes layer(shape.layer_bytes());
+  Bytes layer(shape.layer_bytes(0));
   // Exactly as long as it says, for the sanitizer to see.
   const Bytes copy(in.begin(), in.end());
-  BLEND_RETURN_IF_ERROR(decode_layer(codec, shape, copy, layer.data(), scratch));
+  BLEND_RETURN_IF_ERROR(decode_layer(codec, shape, 0, copy, layer.data(), scratch));
   return layer;
 }
 
@@ -83,7 +83,7 @@ TEST(Codec, LosslessOnesKeepEveryBit) {
     for (const DType dtype : kDtypes) {
       for (const ChunkShape& shape : shapes(dtype)) {
         for (const Bytes& layer : {any_bits(shape, ++seed), as_layer(shape, kv_values(shape, seed)),
-                                   Bytes(shape.layer_bytes())}) {
+                                   Bytes(shape.layer_bytes(0))}) {
           auto back = decoded(codec, shape, encoded(codec, shape, layer));
           ASSERT_TRUE(back.is_ok()) << back.status().message();
           EXPECT_TRUE(*back == layer) << codec_name(codec) << ' ' << dtype_name(dtype) << ' '
@@ -98,7 +98,7 @@ TEST(Codec, LosslessOnesKeepEveryBit) {
 TEST(Codec, ZstdKeepsEveryValueThereIs) {
   for (const DType dtype : {DType::f16, DType::bf16}) {
     const ChunkShape shape{1, 256, 128, dtype, 64};
-    Bytes layer(shape.layer_bytes());
+    Bytes layer(shape.layer_bytes(0));
     for (uint32_t i = 0; i < 65536; ++i) {
       const auto h = static_cast<uint16_t>(i);
       std::memcpy(&layer[2 * size_t{i}], &h, 2);
@@ -217,8 +217,8 @@ TEST(Codec, QuantizedOnesRefuseWhatIsNotFinite) {
         const size_t size = static_cast<size_t>(dtype_size(dtype));
         std::memset(&layer[at * size], 0xff, size);  // a NaN
         CodecScratch scratch;
-        Bytes out(longest_layer(codec, shape));
-        auto n = encode_layer(codec, shape, layer.data(), out.data(), scratch);
+        Bytes out(longest_layer(codec, shape, 0));
+        auto n = encode_layer(codec, shape, 0, layer.data(), out.data(), scratch);
         EXPECT_EQ(BLEND_E_NUMERIC, n.status().code());
       }
     }
@@ -266,7 +266,7 @@ TEST(Codec, CheckingPackedLayersFindsWhatDecodingFinds) {
   for (const Codec codec : {Codec::int8, Codec::int4}) {
     for (const ChunkShape& shape : shapes(DType::f16)) {
       const Bytes sound = encoded(codec, shape, as_layer(shape, kv_values(shape, 3)));
-      const auto planes = check_packed_layer(codec, shape, sound, scratch);
+      const auto planes = check_packed_layer(codec, shape, 0, sound, scratch);
       ASSERT_TRUE(planes.is_ok()) << planes.status().message();
       EXPECT_EQ(planes.value().n_rows, shape.n_tokens);
       EXPECT_EQ(planes.value().packing, codec == Codec::int8 ? Packing::int8 : Packing::int4);
@@ -279,7 +279,7 @@ TEST(Codec, CheckingPackedLayersFindsWhatDecodingFinds) {
           for (size_t n = 0; n < 8 && n < bytes.size(); ++n)
             bytes[n] ^= static_cast<std::byte>(rng());
         }
-        const auto got = check_packed_layer(codec, shape, bytes, scratch);
+        const auto got = check_packed_layer(codec, shape, 0, bytes, scratch);
         const auto want = decoded(codec, shape, bytes);
         ASSERT_EQ(got.status().code(), want.status().code()) << got.status().message();
         ASSERT_EQ(got.status().message(), want.status().message());
@@ -288,14 +288,14 @@ TEST(Codec, CheckingPackedLayersFindsWhatDecodingFinds) {
     }
   }
   EXPECT_GT(n_bad, 200);
-  EXPECT_FALSE(check_packed_layer(Codec::zstd, {1, 4, 8, DType::f16, 4}, {}, scratch).is_ok());
+  EXPECT_FALSE(check_packed_layer(Codec::zstd, {1, 4, 8, DType::f16, 4}, 0, {}, scratch).is_ok());
 }
 
 TEST(Codec, NamesAndNumbers) {
   for (const Codec codec : kAll) EXPECT_EQ(codec, codec_from_name(codec_name(codec)));
   EXPECT_FALSE(codec_from_name("gzip").has_value());
   EXPECT_EQ(nullptr, plane_codec(static_cast<Codec>(9)));
-  EXPECT_FALSE(layer_length_is_possible(static_cast<Codec>(9), {1, 1, 1, DType::f16}, 4));
+  EXPECT_FALSE(layer_length_is_possible(static_cast<Codec>(9), {1, 1, 1, DType::f16}, 0, 4));
 }
 
 // ---- The kernels against their references
@@ -392,7 +392,7 @@ void expect_close(ChunkStore& store, const ChunkRecord& want, Codec codec) {
   const ChunkMeta& m = source->meta();
   EXPECT_EQ(codec, m.codec);
   EXPECT_TRUE(m.shape == want.meta.shape);
-  Bytes layer(m.shape.layer_bytes());
+  Bytes layer(m.shape.layer_bytes(0));
   CodecScratch scratch;
   for (uint32_t l = m.shape.n_layers; l-- > 0;) {
     source->prefetch(l);

@@ -14,7 +14,7 @@ namespace blend::test {
 using Bytes = std::vector<std::byte>;
 
 inline Bytes as_layer(const ChunkShape& shape, const std::vector<float>& x) {
-  Bytes layer(shape.layer_bytes());
+  Bytes layer(shape.layer_bytes(0));
   EXPECT_TRUE(kernels::encode(x.data(), x.size(), shape.dtype, layer.data()));
   return layer;
 }

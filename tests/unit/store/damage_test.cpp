@@ -126,7 +126,7 @@ TEST(StoreDamage, FlippedKvByteIsCorruptAndNamed) {
   });
   auto snapshot = take(store->snapshot());
   auto source = take(snapshot->open(r.meta.id));
-  std::vector<std::byte> out(r.meta.shape.layer_bytes());
+  std::vector<std::byte> out(r.meta.shape.layer_bytes(0));
   EXPECT_OK(source->read_layer(0, out.data()));
   const Status s = source->read_layer(1, out.data());
   EXPECT_EQ(BLEND_E_CORRUPT, s.code());
@@ -624,7 +624,7 @@ TEST(StoreDamage, ManifestParserRefusesWhatIsSealedButWrong) {
     }
     EXPECT_EQ(m->stream_bytes(), m->meta.stored_bytes);
     EXPECT_LE(m->stream_bytes(),
-              m->meta.shape.n_layers * longest_layer(m->meta.codec, m->meta.shape));
+              m->meta.shape.n_layers * longest_layer(m->meta.codec, m->meta.shape, 0));
     EXPECT_EQ(r->meta.id, m->meta.id);
   }
 }
@@ -639,7 +639,7 @@ TEST(StoreDamage, AChunkThatClaimsTerabytesIsOneDamagedChunk) {
     uint64_t at = 0;
     for (LayerExtent& layer : claims.layers) {
       layer.offset = at;
-      layer.length = longest_layer(codec, claims.meta.shape);
+      layer.length = longest_layer(codec, claims.meta.shape, 0);
       at += layer.length;
     }
     std::string bytes = encode_manifest(claims);

@@ -32,7 +32,7 @@ RamTier::Layer bytes_of(size_t n, uint8_t fill) {
 
 void fill(RamTier& tier, uint32_t i, uint64_t version = 0) {
   for (uint32_t l = 0; l < kChunk.n_layers; ++l) {
-    tier.put({id(i), version}, kChunk, l, bytes_of(kChunk.layer_bytes(), static_cast<uint8_t>(i)));
+    tier.put({id(i), version}, kChunk, l, bytes_of(kChunk.layer_bytes(0), static_cast<uint8_t>(i)));
   }
 }
 
@@ -68,8 +68,8 @@ TEST(RamTier, NeverServesAnotherVersion) {
 
 TEST(RamTier, WhatCannotBeWholeIsNotBegun) {
   RamTier tier(kBytes - 1);
-  EXPECT_FALSE(tier.put({id(1), 0}, kChunk, 0, bytes_of(kChunk.layer_bytes(), 1)));
-  EXPECT_FALSE(tier.put({id(1), 0}, kChunk, 9, bytes_of(kChunk.layer_bytes(), 1)));
+  EXPECT_FALSE(tier.put({id(1), 0}, kChunk, 0, bytes_of(kChunk.layer_bytes(0), 1)));
+  EXPECT_FALSE(tier.put({id(1), 0}, kChunk, 9, bytes_of(kChunk.layer_bytes(0), 1)));
   EXPECT_EQ(0u, tier.stat().bytes);
 }
 
@@ -252,12 +252,12 @@ TEST(StoreRam, RowsThatADeviceReadsAreHandedOnWhereTheyLie) {
     EXPECT_OK(store->remove(id(1)));
     source->abandon();  // as a reader does when it has staged the last layer
     EXPECT_EQ(1u, given.size()) << "the layer that is in use, and no other";
-    EXPECT_EQ(0, std::memcmp(rows[0].k, want->k(0), kChunk.plane_bytes()));
-    EXPECT_EQ(0, std::memcmp(rows[0].v, want->v(0), kChunk.plane_bytes()));
+    EXPECT_EQ(0, std::memcmp(rows[0].k, want->k(0), kChunk.plane_bytes(0)));
+    EXPECT_EQ(0, std::memcmp(rows[0].v, want->v(0), kChunk.plane_bytes(0)));
     source->start_layer(1, space.data());
     EXPECT_EQ(0u, given.size());
     EXPECT_OK(source->finish_layer(1, space.data(), rows));  // from disk: the snapshot has it
-    EXPECT_EQ(0, std::memcmp(rows[0].k, want->k(1), kChunk.plane_bytes()));
+    EXPECT_EQ(0, std::memcmp(rows[0].k, want->k(1), kChunk.plane_bytes(0)));
     source.reset();
     snapshot.reset();
     store.reset();

@@ -23,10 +23,10 @@ std::shared_ptr<ChunkRecord> alike_record(uint32_t seed, uint8_t model = 0x5a) {
   record->meta.fingerprint.fill(model);
   std::mt19937 rng(seed);
   std::normal_distribution<float> normal;
-  std::vector<float> x(kShape.layer_bytes() / sizeof(float));
+  std::vector<float> x(kShape.layer_bytes(0) / sizeof(float));
   for (float& value : x) value = normal(rng);
   for (uint32_t l = 0; l < kShape.n_layers; ++l) {
-    std::memcpy(record->k(l), x.data(), kShape.layer_bytes());
+    std::memcpy(record->k(l), x.data(), kShape.layer_bytes(0));
   }
   return record;
 }
@@ -42,7 +42,7 @@ std::vector<double> errors(ChunkStore& store, const ChunkRecord& want) {
   std::vector<double> out;
   const auto snapshot = take(store.snapshot());
   const auto source = take(snapshot->open(want.meta.id));
-  Bytes layer(kShape.layer_bytes()), exact(kShape.layer_bytes());
+  Bytes layer(kShape.layer_bytes(0)), exact(kShape.layer_bytes(0));
   for (uint32_t l = 0; l < kShape.n_layers; ++l) {
     EXPECT_OK(source->read_layer(l, layer.data()));
     std::memcpy(exact.data(), want.k(l), exact.size());
@@ -75,7 +75,7 @@ TEST(LayerSteps, EachLayerIsRoundedByItsOwn) {
   const auto record = alike_record(1);
   const EncodedChunk alike = take(encode_chunk(*record, Codec::rans, 0.5));
   const EncodedChunk split = take(encode_chunk(*record, Codec::rans, 0.5, kSteps));
-  const double elements = static_cast<double>(kShape.layer_bytes()) / sizeof(float);
+  const double elements = static_cast<double>(kShape.layer_bytes(0)) / sizeof(float);
   for (uint32_t l = 0; l < kShape.n_layers; ++l) {
     EXPECT_FLOAT_EQ(step_of(split, l), step_of(alike, l) * kSteps[l]);
     const double bits = 8 *

@@ -340,7 +340,7 @@ TEST(StoreFork, EveryCallInTheChildIsRefusedAndTheParentGoesOn) {
   auto snapshot = take(store->snapshot());
   auto source = take(snapshot->open(a->meta.id));
   EXPECT_EQ(0, in_child([&] {
-              std::vector<std::byte> out(a->meta.shape.layer_bytes());
+              std::vector<std::byte> out(a->meta.shape.layer_bytes(0));
               if (store->snapshot().status().code() != BLEND_E_FORKED) return 1;
               if (store->contains(a->meta.id).status().code() != BLEND_E_FORKED) return 2;
               if (store->put(*a).code() != BLEND_E_FORKED) return 3;

@@ -36,31 +36,31 @@ std::vector<float> channels(const ChunkShape& s, uint32_t seed, float size = 1) 
 
 Bytes encoded(const ChunkShape& shape, const Bytes& layer, const EncodeOptions& options = {}) {
   CodecScratch scratch;
-  const size_t most = longest_layer(Codec::rans, shape);
+  const size_t most = longest_layer(Codec::rans, shape, 0);
   Bytes out(most + 64, std::byte{0xa5});
   const size_t n =
-      take(encode_layer(Codec::rans, shape, layer.data(), out.data(), scratch, options));
+      take(encode_layer(Codec::rans, shape, 0, layer.data(), out.data(), scratch, options));
   EXPECT_LE(n, most);
   EXPECT_TRUE(std::all_of(out.begin() + static_cast<ptrdiff_t>(most), out.end(),
                           [](std::byte b) { return b == std::byte{0xa5}; }));
-  EXPECT_TRUE(layer_length_is_possible(Codec::rans, shape, n)) << n;
+  EXPECT_TRUE(layer_length_is_possible(Codec::rans, shape, 0, n)) << n;
   out.resize(n);
   return out;
 }
 
 Bytes decoded(const ChunkShape& shape, const Bytes& in) {
   CodecScratch scratch;
-  Bytes layer(shape.layer_bytes());
-  EXPECT_OK(decode_layer(Codec::rans, shape, in, layer.data(), scratch));
+  Bytes layer(shape.layer_bytes(0));
+  EXPECT_OK(decode_layer(Codec::rans, shape, 0, in, layer.data(), scratch));
   return layer;
 }
 
 // Where V begins, by decoding K.
 size_t v_offset(const ChunkShape& shape, const Bytes& in) {
   CodecScratch scratch;
-  Bytes rows(shape.plane_bytes());
-  return take(
-      plane_codec(Codec::rans)->decode(PlaneKind::k, PlaneShape(shape), in, rows.data(), scratch));
+  Bytes rows(shape.plane_bytes(0));
+  return take(plane_codec(Codec::rans)
+                  ->decode(PlaneKind::k, PlaneShape(shape, 0), in, rows.data(), scratch));
 }
 
 float step_at(const Bytes& in, size_t at) {
@@ -174,11 +174,11 @@ TEST(Rans, HeavyTailsStayInTheirRoom) {
 TEST(Rans, ARecordCannotClaimMoreRowsThanItsBytesHold) {
   for (const ChunkShape& shape : {ChunkShape{1, 1, 1 << 21, DType::f16, 64},
                                   ChunkShape{1, 3, 700'001, DType::f32, 700'001}}) {
-    const Bytes in = encoded(shape, Bytes(shape.layer_bytes()));
-    EXPECT_EQ(Bytes(shape.layer_bytes()), decoded(shape, in));
+    const Bytes in = encoded(shape, Bytes(shape.layer_bytes(0)));
+    EXPECT_EQ(Bytes(shape.layer_bytes(0)), decoded(shape, in));
     ChunkShape claimed = shape;
     claimed.kv_dim = claimed.head_dim = 2 * shape.kv_dim;
-    EXPECT_FALSE(layer_length_is_possible(Codec::rans, claimed, in.size())) << in.size();
+    EXPECT_FALSE(layer_length_is_possible(Codec::rans, claimed, 0, in.size())) << in.size();
   }
   auto record = make_record(1, {1, 1, 20'000, DType::f16, 20'000});
   std::fill_n(record->data.data(), record->meta.shape.total_bytes(), std::byte{0});
@@ -279,8 +279,8 @@ TEST(Rans, BlocksFollowEachOther) {
       Bytes bad = in;
       bad[rng() % bad.size()] ^= static_cast<std::byte>(1 << rng() % 8);
       CodecScratch scratch;
-      Bytes rows(shape.layer_bytes());
-      const Status s = decode_layer(Codec::rans, shape, bad, rows.data(), scratch);
+      Bytes rows(shape.layer_bytes(0));
+      const Status s = decode_layer(Codec::rans, shape, 0, bad, rows.data(), scratch);
       n_found += s.is_ok() ? 0 : 1;
     }
     EXPECT_GT(n_found, 35);

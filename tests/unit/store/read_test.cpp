@@ -88,7 +88,7 @@ TEST_P(StoreRead, PackedRowsAreHandedOnWhereThatIsAllowed) {
       const auto snapshot = take(store->snapshot());
       const auto source = take(snapshot->open(record->meta.id));
       auto space = take(AlignedBuffer::allocate(source->stage_bytes()));
-      std::vector<std::byte> want(shape.layer_bytes()), got(shape.layer_bytes());
+      std::vector<std::byte> want(shape.layer_bytes(0)), got(shape.layer_bytes(0));
       std::vector<RowRun> rows;
       CodecScratch scratch;
       const Packing packed = codec == Codec::int8   ? Packing::int8
@@ -109,7 +109,7 @@ TEST_P(StoreRead, PackedRowsAreHandedOnWhereThatIsAllowed) {
           EXPECT_EQ(run.v, run.k + run.packed.k_bytes);
           const size_t planes = run.packed.k_bytes + run.packed.v_bytes;
           const size_t padded = (planes + kLayerAlignment - 1) / kLayerAlignment * kLayerAlignment;
-          EXPECT_OK(decode_layer(codec, shape, {run.k, padded}, got.data(), scratch));
+          EXPECT_OK(decode_layer(codec, shape, 0, {run.k, padded}, got.data(), scratch));
           EXPECT_TRUE(got == want) << codec_name(codec);
         }
       }
@@ -203,7 +203,7 @@ TEST_P(StoreRead, MemoryServesWhatTheDiskGave) {
     EXPECT_OK(third->finish_layer(2, space.data(), rows));
     EXPECT_EQ(third->origin(), Origin::memory);
     ASSERT_EQ(1u, rows.size());
-    EXPECT_EQ(0, std::memcmp(rows[0].k, want->k(2), shape.layer_bytes()));
+    EXPECT_EQ(0, std::memcmp(rows[0].k, want->k(2), shape.layer_bytes(0)));
     third->start_layer(3, space.data());
     third->abandon();
     EXPECT_OK(compare_staged(*third, *want, 2));

@@ -228,7 +228,7 @@ TEST(Store, ReadsRefuseALayerThatIsNotThere) {
   auto store = open_store(dir.path());
   const auto a = make_record(1);
   EXPECT_OK(store->put(*a));
-  std::vector<std::byte> out(a->meta.shape.layer_bytes());
+  std::vector<std::byte> out(a->meta.shape.layer_bytes(0));
   auto snapshot = take(store->snapshot());
   auto disk = take(snapshot->open(a->meta.id));
   disk->prefetch(99);

@@ -45,11 +45,11 @@ inline Status compare(ChunkSource& source, const ChunkRecord& want) {
       m.impact != want.meta.impact) {
     return {BLEND_E_INTERNAL, "another description"};
   }
-  std::vector<std::byte> layer(m.shape.layer_bytes());
+  std::vector<std::byte> layer(m.shape.most_layer_bytes());
   for (uint32_t l = 0; l < m.shape.n_layers; ++l) {
     source.prefetch(l);
     BLEND_RETURN_IF_ERROR(source.read_layer(l, layer.data()));
-    if (std::memcmp(layer.data(), want.k(l), layer.size()) != 0) {
+    if (std::memcmp(layer.data(), want.k(l), m.shape.layer_bytes(l)) != 0) {
       return {BLEND_E_INTERNAL, "wrong bytes"};
     }
   }
@@ -77,7 +77,6 @@ inline Status compare_staged(ChunkSource& source, const ChunkRecord& want, uint3
     ~GiveUp() { source.abandon(); }
   };
   const GiveUp give_up{source};
-  const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
   std::vector<RowRun> rows;
   for (uint32_t l = 0; l < shape.n_layers + depth - 1; ++l) {
     if (l < shape.n_layers) source.start_layer(l, space[l % depth].data());
@@ -85,6 +84,7 @@ inline Status compare_staged(ChunkSource& source, const ChunkRecord& want, uint3
     const uint32_t ready = l + 1 - depth;
     std::byte* at = space[ready % depth].data();
     BLEND_RETURN_IF_ERROR(source.finish_layer(ready, at, rows));
+    const size_t row_bytes = shape.row_bytes(ready);
     uint32_t next = 0;
     for (const RowRun& run : rows) {
       if (run.first != next || run.n == 0) return {BLEND_E_INTERNAL, "rows out of order"};
@@ -94,7 +94,7 @@ inline Status compare_staged(ChunkSource& source, const ChunkRecord& want, uint3
         return {BLEND_E_INTERNAL, "wrong rows"};
       }
     }
-    if (next != shape.n_tokens) return {BLEND_E_INTERNAL, "rows are missing"};
+    if (next != shape.rows(ready)) return {BLEND_E_INTERNAL, "rows are missing"};
     for (int i = 0; i < 64; ++i) {
       if (at[source.stage_bytes() + i] != std::byte{0x5c}) return {BLEND_E_INTERNAL, "overrun"};
     }

@@ -43,7 +43,7 @@ Status Catalog::for_each_used(bool verify, const StoreAdmin::VisitUsed& fn) {
         if (verify) {
           LmdbSource source(txn, view, mutex, nullptr, true, std::move(manifest.value()));
           BLEND_ASSIGN(const AlignedBuffer buffer,
-                       AlignedBuffer::allocate(meta.shape.layer_bytes()));
+                       AlignedBuffer::allocate(meta.shape.most_layer_bytes()));
           Status status = source.check_no_more_pieces();
           for (uint32_t layer = 0; status.is_ok() && layer < meta.shape.n_layers; ++layer) {
             if (layer + 1 < meta.shape.n_layers) source.prefetch(layer + 1);

@@ -39,8 +39,11 @@ Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec, double
   m.meta = record.meta;
   m.meta.codec = codec;
   if (codec != Codec::none) {
-    BLEND_ASSIGN(out.encoded,
-                 AlignedBuffer::allocate(shape.n_layers * longest_layer(codec, shape)));
+    uint64_t longest = 0;
+    for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
+      longest += longest_layer(codec, shape, layer);
+    }
+    BLEND_ASSIGN(out.encoded, AlignedBuffer::allocate(longest));
   }
   out.stream = codec == Codec::none ? record.data.data() : out.encoded.data();
   m.layers.reserve(shape.n_layers);
@@ -53,10 +56,10 @@ Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec, double
     if (layer_steps.size() == shape.n_layers) {
       options.step = step * static_cast<double>(layer_steps[layer]);
     }
-    uint64_t length = shape.layer_bytes();
+    uint64_t length = shape.layer_bytes(layer);
     if (codec != Codec::none) {
-      auto encoded =
-          encode_layer(codec, shape, record.k(layer), out.encoded.data() + at, scratch, options);
+      auto encoded = encode_layer(codec, shape, layer, record.k(layer), out.encoded.data() + at,
+                                  scratch, options);
       if (!encoded.is_ok()) {
         return encoded.status().with_context("layer " + std::to_string(layer));
       }

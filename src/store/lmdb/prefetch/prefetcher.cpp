@@ -93,7 +93,7 @@ Status Prefetcher::read_into_ram(const Sha256& id, uint64_t hint) {
     if (hints_.load() != hint || worker_.stopping()) return Status::ok();
     if (layer + 1 < shape.n_layers) source.prefetch(layer + 1);
     if (common_.ram->find(key, layer) != nullptr) continue;
-    const std::shared_ptr<std::byte> memory = common_.ram->allocate(shape.layer_bytes());
+    const std::shared_ptr<std::byte> memory = common_.ram->allocate(shape.layer_bytes(layer));
     if (memory == nullptr) return Status::out_of_memory();
     BLEND_RETURN_IF_ERROR(source.read_layer(layer, memory.get()));
     if (!common_.ram->put(key, shape, layer, memory)) return Status::ok();

@@ -129,8 +129,8 @@ Status LmdbSource::read_layer(uint32_t layer, std::byte* out) {
     BLEND_ASSIGN(encoded_, AlignedBuffer::allocate(e.length));
   }
   BLEND_RETURN_IF_ERROR(copy_stored(layer, encoded_.data()));
-  Status decoded = decode_layer(codec, manifest_.meta.shape, std::span(encoded_.data(), e.length),
-                                out, scratch_);
+  Status decoded = decode_layer(codec, manifest_.meta.shape, layer,
+                                std::span(encoded_.data(), e.length), out, scratch_);
   if (decoded.code() == BLEND_E_CORRUPT) return corrupt(layer, decoded.message());
   return decoded;
 }
@@ -149,12 +149,13 @@ Status LmdbSource::check_no_more_pieces() {
 // ---- Past the page cache
 
 size_t LmdbSource::pages_at() const {
-  return manifest_.meta.codec == Codec::none ? 0 : round_up(manifest_.meta.shape.layer_bytes());
+  return manifest_.meta.codec == Codec::none ? 0
+                                             : round_up(manifest_.meta.shape.most_layer_bytes());
 }
 
 size_t LmdbSource::count_stage_bytes() const {
   const ChunkShape& shape = manifest_.meta.shape;
-  size_t most = shape.layer_bytes();
+  size_t most = shape.most_layer_bytes();
   if (reader_ == nullptr) {
     // Packed, few tokens may take more than decoded: every channel of K has a scale.
     if (packed_codec(manifest_.meta.codec) == nullptr) return most;
@@ -162,15 +163,16 @@ size_t LmdbSource::count_stage_bytes() const {
     return most;
   }
   most = 0;
-  for (const LayerExtent& e : manifest_.layers) {
+  for (uint32_t layer = 0; layer < manifest_.layers.size(); ++layer) {
+    const LayerExtent& e = manifest_.layers[layer];
     const size_t n_parts = e.length / kPieceBytes + 2;
     size_t bytes = e.length + n_parts * 2 * kDirectAlignment;
     if (manifest_.meta.codec == Codec::none) {
-      bytes += 2 * n_parts * (shape.plane_bytes() / shape.n_tokens);
+      bytes += 2 * n_parts * shape.row_bytes(layer);
     }
     most = std::max(most, bytes);
   }
-  return std::max(shape.layer_bytes(), pages_at() + most);
+  return std::max(shape.most_layer_bytes(), pages_at() + most);
 }
 
 Result<std::vector<LmdbSource::Part>> LmdbSource::plan_parts(uint32_t layer) {
@@ -244,10 +246,11 @@ bool LmdbSource::is_sound(uint32_t layer, const std::vector<Part>& parts,
 }
 
 // Rows of one part are returned in place; a row that two parts share is put together.
-void LmdbSource::lay_out_rows(const std::vector<Part>& parts, std::byte* space,
+void LmdbSource::lay_out_rows(uint32_t layer, const std::vector<Part>& parts, std::byte* space,
                               std::vector<RowRun>& rows) {
   const ChunkShape& shape = manifest_.meta.shape;
-  const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
+  const size_t row_bytes = shape.row_bytes(layer);
+  const uint32_t n_rows = shape.rows(layer);
   std::byte* spare = space + parts.back().space_at + parts.back().page_bytes;
   // One plane, walked in parallel with the other.
   struct Walk {
@@ -278,12 +281,12 @@ void LmdbSource::lay_out_rows(const std::vector<Part>& parts, std::byte* space,
   };
   Walk k;
   Walk v;
-  skip_to(v, shape.plane_bytes());
-  for (uint32_t row = 0; row < shape.n_tokens;) {
+  skip_to(v, shape.plane_bytes(layer));
+  for (uint32_t row = 0; row < n_rows;) {
     const size_t k_rows = whole_rows(k);
     const size_t v_rows = whole_rows(v);
     const size_t n =
-        k_rows == 0 || v_rows == 0 ? 1 : std::min({k_rows, v_rows, size_t{shape.n_tokens - row}});
+        k_rows == 0 || v_rows == 0 ? 1 : std::min({k_rows, v_rows, size_t{n_rows - row}});
     const std::byte* k_at = take(k, k_rows == 0 ? 0 : n);
     const std::byte* v_at = take(v, v_rows == 0 ? 0 : n);
     rows.push_back({k_at, v_at, row, static_cast<uint32_t>(n)});
@@ -303,20 +306,20 @@ Status LmdbSource::decode_parts(uint32_t layer, const std::vector<Part>& parts, 
   }
   const std::span<const std::byte> in(begin, to);
   if (packed_) return hand_on_packed(layer, in, rows);
-  const Status decoded = decode_layer(manifest_.meta.codec, shape, in, space, scratch_);
+  const Status decoded = decode_layer(manifest_.meta.codec, shape, layer, in, space, scratch_);
   if (decoded.code() == BLEND_E_CORRUPT) return corrupt(layer, decoded.message());
   BLEND_RETURN_IF_ERROR(decoded);
-  rows.push_back({space, space + shape.plane_bytes(), 0, shape.n_tokens});
+  rows.push_back({space, space + shape.plane_bytes(layer), 0, shape.rows(layer)});
   return Status::ok();
 }
 
 Status LmdbSource::hand_on_packed(uint32_t layer, std::span<const std::byte> in,
                                   std::vector<RowRun>& rows) {
-  auto planes = check_packed_layer(manifest_.meta.codec, manifest_.meta.shape, in, scratch_);
+  auto planes = check_packed_layer(manifest_.meta.codec, manifest_.meta.shape, layer, in, scratch_);
   if (planes.status().code() == BLEND_E_CORRUPT) return corrupt(layer, planes.status().message());
   if (!planes.is_ok()) return planes.status();
   rows.push_back(
-      {in.data(), in.data() + planes->k_bytes, 0, manifest_.meta.shape.n_tokens, *planes});
+      {in.data(), in.data() + planes->k_bytes, 0, manifest_.meta.shape.rows(layer), *planes});
   return Status::ok();
 }
 
@@ -340,7 +343,7 @@ Status LmdbSource::finish_layer(uint32_t layer, std::byte* space, std::vector<Ro
     return finish_from_map(layer, space, rows);
   }
   if (manifest_.meta.codec != Codec::none) return decode_parts(layer, pending->parts, space, rows);
-  lay_out_rows(pending->parts, space, rows);
+  lay_out_rows(layer, pending->parts, space, rows);
   return Status::ok();
 }
 

@@ -72,7 +72,8 @@ class LmdbSource final : public ChunkSource {
   bool in_page_cache(const std::vector<Part>& parts) const;
   // Whether the bytes read are those that the manifest describes.
   bool is_sound(uint32_t layer, const std::vector<Part>& parts, const std::byte* space) const;
-  void lay_out_rows(const std::vector<Part>& parts, std::byte* space, std::vector<RowRun>& rows);
+  void lay_out_rows(uint32_t layer, const std::vector<Part>& parts, std::byte* space,
+                    std::vector<RowRun>& rows);
   Status decode_parts(uint32_t layer, const std::vector<Part>& parts, std::byte* space,
                       std::vector<RowRun>& rows);
   // The same without direct reads.

@@ -160,8 +160,8 @@ RemoteRecord some_record() {
   r.layout.meta.tenant = tenant_tag("t");
   uint64_t at = 0;
   for (uint32_t i = 0; i < 2; ++i) {
-    r.layout.layers.push_back({at, chunk->meta.shape.layer_bytes(), i});
-    at += chunk->meta.shape.layer_bytes();
+    r.layout.layers.push_back({at, chunk->meta.shape.layer_bytes(0), i});
+    at += chunk->meta.shape.layer_bytes(0);
   }
   r.version = r.layout.version();
   r.segment_bytes = 65536;

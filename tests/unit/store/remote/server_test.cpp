@@ -112,7 +112,7 @@ TEST(RemoteStore, QuantizedBytesAreTheSameOnBothHosts) {
       std::string all(kShape.total_bytes(), 0);
       for (uint32_t l = 0; l < kShape.n_layers; ++l) {
         EXPECT_OK(source->read_layer(
-            l, reinterpret_cast<std::byte*>(all.data() + l * kShape.layer_bytes())));
+            l, reinterpret_cast<std::byte*>(all.data() + l * kShape.layer_bytes(0))));
       }
       return all;
     };
