@@ -60,6 +60,7 @@ class TimedBackend final : public Backend,
   PackedQkv* packed_qkv() override { return inner_->packed_qkv() == nullptr ? nullptr : this; }
   RecordOps* record_ops() override { return inner_->record_ops(); }
   ExpertOps* experts() override { return inner_->experts() == nullptr ? nullptr : this; }
+  ConvOps* conv() override { return inner_->conv(); }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override {
     return inner_->allocate(bytes);

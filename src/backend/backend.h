@@ -18,6 +18,7 @@
 #include <span>
 
 #include "backend/attention.h"
+#include "backend/conv_ops.h"
 #include "backend/device_memory.h"
 #include "backend/expert_ops.h"
 #include "backend/fusion_ops.h"
@@ -54,6 +55,8 @@ class Backend {
   virtual RecordOps* record_ops() = 0;
   // Null: it runs no mixtures of experts.
   virtual ExpertOps* experts() = 0;
+  // Null: it runs no layers that convolve.
+  virtual ConvOps* conv() = 0;
 
   // ---- Memory
   virtual Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) = 0;

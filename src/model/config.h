@@ -2,6 +2,7 @@
 // forward pass (engine/forward.h) reads it; a family of models only differs in how it is filled in.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -92,6 +93,32 @@ struct Experts {
   bool operator==(const Experts&) const = default;
 };
 
+// Layers that convolve over a few rows instead of attending to all (LFM2). With B, C and X three
+// projections of a row and u = B * X, element by element,
+//   y_t = C_t * (w_0 u_t + w_1 u_(t-1) + ...)      of `taps` terms; u before the prompt is 0
+// takes the place of attention. Of an earlier row they need its u alone, which caches and records
+// keep instead of K and V.
+struct ShortConv {
+  uint32_t taps = 0;         // 0: the model has no such layers
+  std::vector<bool> layers;  // [n_layers]: those that convolve; empty: none does
+
+  bool has(uint32_t layer) const { return layer < layers.size() && layers[layer]; }
+  bool operator==(const ShortConv&) const = default;
+};
+
+// The first layer from `from` on whose K and V depend on rows far away: it attends, and so does one
+// before it. n_layers where there is none.
+inline uint32_t dependent_layer(const std::vector<bool>& convolves, uint32_t n_layers,
+                                uint32_t from) {
+  const auto attends = [&](uint32_t i) { return i >= convolves.size() || !convolves[i]; };
+  bool seen = false;
+  for (uint32_t i = 0; i < n_layers; ++i) {
+    if (attends(i) && seen && i >= from) return i;
+    seen = seen || attends(i);
+  }
+  return n_layers;
+}
+
 // How the hidden states of a text become its embedding.
 enum class Pooling : uint8_t {
   unsaid,  // the file does not say: mean
@@ -143,11 +170,37 @@ struct ModelConfig {
   float logit_softcap = 0;    // the same of logits
   Activation activation = Activation::silu;
   Experts experts;
+  ShortConv conv;
   Pooling pooling = Pooling::unsaid;  // no part of the fingerprint: K and V do not depend on it
 
   uint32_t q_dim() const { return n_heads * head_dim; }
   uint32_t kv_dim() const { return n_kv_heads * head_dim; }
   uint32_t group() const { return n_heads / n_kv_heads; }  // query heads per KV head
+  // Elements that a cache keeps of a row in a layer: K | V, or u where the layer convolves.
+  uint32_t row_dim(uint32_t layer) const { return conv.has(layer) ? d_model : 2 * kv_dim(); }
+  uint32_t widest_row() const {
+    return conv.taps != 0 ? std::max(d_model, 2 * kv_dim()) : 2 * kv_dim();
+  }
+  uint64_t all_row_dims() const {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n_layers; ++i) sum += row_dim(i);
+    return sum;
+  }
+  // The number of layers that attend.
+  uint32_t n_attending() const {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < n_layers; ++i) n += conv.has(i) ? 0 : 1;
+    return n;
+  }
+  // For a cache that holds one layer at a time: one layer of each kind, and which of them stands
+  // for a layer.
+  ModelConfig one_of_each() const {
+    ModelConfig c = *this;
+    c.n_layers = conv.taps != 0 ? 2 : 1;
+    if (conv.taps != 0) c.conv.layers = {false, true};
+    return c;
+  }
+  uint32_t kind_of(uint32_t layer) const { return conv.has(layer) ? 1 : 0; }
   LayerAttention attention(uint32_t layer) const {
     return layers.empty() ? LayerAttention{} : layers[layer];
   }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "backend/cpu/conv_ops.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/grain.h"
 #include "backend/cpu/key_block_writer.h"
@@ -76,6 +77,7 @@ Status CpuBackend::write_kv(KvCache& cache, uint32_t layer, const RopeTable& rop
     if (pos[i] >= limit) return outside("write_kv", pos[i], limit);
   }
   if (rows > 0) static_cast<CpuKvCache&>(cache).wrote(*std::min_element(pos, pos + rows));
+  if (c.convolves(layer)) return write_rows(pool_, c, layer, kv, pos);
   const size_t per_thread = KeyBlockWriter::scratch_floats(kv_dim);
   BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
   // A piece begins with the first row of a key block, so that threads share no cache line of K.
@@ -115,6 +117,10 @@ Status CpuBackend::move_rows(const KvCache& src, KvCache& dst, const RopeTable& 
   const auto distance = static_cast<uint32_t>(std::abs(static_cast<int64_t>(rows.turn)));
   if (distance >= table.n_positions()) return outside("move_rows", distance, table.n_positions());
   if (rows.n > 0) static_cast<CpuKvCache&>(dst).wrote(rows.to);
+  if (s.convolves(rows.src_layer)) {
+    cpu::move_rows(s, d, rows);
+    return Status::ok();
+  }
   const size_t n_kv_heads = s.layout().n_kv_heads, head_dim = s.layout().head_dim;
   const kernels::KeyMove keys{table.row(distance, 1, head_dim), rows.from, rows.to, rows.n};
   const float sin_sign = rows.turn < 0 ? -1.0f : 1.0f;

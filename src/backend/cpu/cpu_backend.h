@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "backend/cpu/conv_ops.h"
 #include "backend/cpu/expert_ops.h"
 #include "backend/cpu/fusion_ops.h"
 #include "backend/cpu/gemm.h"
@@ -35,6 +36,7 @@ class CpuBackend final : public Backend {
   PackedQkv* packed_qkv() override { return nullptr; }
   RecordOps* record_ops() override { return nullptr; }
   ExpertOps* experts() override { return &experts_; }
+  ConvOps* conv() override { return &conv_; }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;
   Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) override {
@@ -86,6 +88,7 @@ class CpuBackend final : public Backend {
   Int8Gemm int8_gemm_;
   CpuFusionOps fusion_{pool_, scratch_};
   CpuHostOps host_{pool_, scratch_};
+  CpuConvOps conv_{pool_};
   CpuExpertOps experts_{pool_, gemm_, int8_gemm_,
                         [this](auto parts, WeightForm form) { return make_matrix(parts, form); }};
 };

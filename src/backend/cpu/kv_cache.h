@@ -26,26 +26,39 @@ class CpuKvCache final : public KvCache {
     layout.n_kv_heads = config.n_kv_heads;
     layout.head_dim = config.head_dim;
     layout.slots = kernels::round_up(capacity, kernels::kSlotMultiple);
-    const size_t layer = (layout.k_elements() + layout.v_elements()) * size_of(dtype);
-    BLEND_ASSIGN(KvMemory memory, KvMemory::allocate(layer * config.n_layers));
+    Places places;
+    places.row_dim = config.conv.taps == 0 ? 0 : config.d_model;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < config.n_layers; ++i) {
+      places.at.push_back(bytes);
+      places.convolves.push_back(config.conv.has(i));
+      const size_t elements = config.conv.has(i) ? layout.slots * places.row_dim
+                                                 : layout.k_elements() + layout.v_elements();
+      bytes += kernels::round_up(elements * size_of(dtype), kAlignment);
+    }
+    BLEND_ASSIGN(KvMemory memory, KvMemory::allocate(bytes));
     return std::unique_ptr<CpuKvCache>(
-        new CpuKvCache(layout, config.n_layers, capacity, dtype, std::move(memory)));
+        new CpuKvCache(layout, std::move(places), capacity, dtype, std::move(memory)));
   }
 
   uint32_t capacity() const override { return capacity_; }
   const kernels::KvLayout& layout() const { return layout_; }
   size_t kv_dim() const { return layout_.n_kv_heads * layout_.head_dim; }
   DType dtype() const { return dtype_; }
-  std::byte* k(uint32_t layer) const {
-    const size_t elements = layer * (layout_.k_elements() + layout_.v_elements());
-    return memory_.data() + elements * size_of(dtype_);
-  }
+  std::byte* k(uint32_t layer) const { return memory_.data() + places_.at[layer]; }
   // Element 0 of a slot's key (the next is kKeyBlock elements on), and of its value.
   std::byte* key(uint32_t layer, size_t head, size_t slot) const {
     return k(layer) + layout_.k_offset(head, slot) * size_of(dtype_);
   }
   std::byte* value(uint32_t layer, size_t head, size_t slot) const {
     return k(layer) + (layout_.k_elements() + layout_.v_offset(head, slot)) * size_of(dtype_);
+  }
+
+  // Whether a layer keeps u (model/config.h), and a slot's, [row_dim].
+  bool convolves(uint32_t layer) const { return places_.convolves[layer]; }
+  size_t row_dim() const { return places_.row_dim; }
+  std::byte* row(uint32_t layer, size_t slot) const {
+    return k(layer) + slot * places_.row_dim * size_of(dtype_);
   }
 
   // To be called by writers of slots from `first` on.
@@ -77,15 +90,23 @@ class CpuKvCache final : public KvCache {
       std::memcpy(memory.data() + r.first, memory_.data() + r.first, r.n);
     }
     std::unique_ptr<CpuKvCache> other(
-        new CpuKvCache(layout_, n_layers_, capacity_, dtype_, std::move(memory)));
+        new CpuKvCache(layout_, places_, capacity_, dtype_, std::move(memory)));
     other->n_clean_ = clean;
     return other;
   }
 
-  CpuKvCache(const kernels::KvLayout& layout, uint32_t n_layers, uint32_t capacity, DType dtype,
+  static constexpr size_t kAlignment = 64;
+  // Where layers are.
+  struct Places {
+    std::vector<size_t> at;       // [n_layers] bytes
+    std::vector<bool> convolves;  // [n_layers]
+    size_t row_dim = 0;           // of u
+  };
+
+  CpuKvCache(const kernels::KvLayout& layout, Places places, uint32_t capacity, DType dtype,
              KvMemory memory)
       : layout_(layout),
-        n_layers_(n_layers),
+        places_(std::move(places)),
         capacity_(capacity),
         dtype_(dtype),
         memory_(std::move(memory)) {}
@@ -97,7 +118,12 @@ class CpuKvCache final : public KvCache {
     const size_t end = kernels::round_up(last, kernels::kKeyBlock);
     const size_t k_bytes = (end - begin) * layout_.head_dim * size_of(dtype_);
     const size_t v_bytes = (end - begin) * layout_.v_stride() * size_of(dtype_);
-    for (uint32_t layer = 0; layer < n_layers_; ++layer) {
+    for (uint32_t layer = 0; layer < places_.at.size(); ++layer) {
+      if (convolves(layer)) {
+        out.push_back({static_cast<size_t>(row(layer, begin) - memory_.data()),
+                       (end - begin) * row_dim() * size_of(dtype_)});
+        continue;
+      }
       for (size_t head = 0; head < layout_.n_kv_heads; ++head) {
         out.push_back({static_cast<size_t>(key(layer, head, begin) - memory_.data()), k_bytes});
         out.push_back({static_cast<size_t>(value(layer, head, begin) - memory_.data()), v_bytes});
@@ -108,7 +134,7 @@ class CpuKvCache final : public KvCache {
   static size_t size_of(DType dtype) { return static_cast<size_t>(dtype_size(dtype)); }
 
   kernels::KvLayout layout_;
-  uint32_t n_layers_;
+  Places places_;
   uint32_t capacity_;
   DType dtype_;
   KvMemory memory_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "backend/cpu/conv_ops.h"
 #include "backend/cpu/fusion_ops.h"
 #include "backend/cpu/grain.h"
 #include "backend/cpu/key_block_writer.h"
@@ -34,6 +35,7 @@ Status CpuFusionOps::scatter(KvCache& cache, uint32_t layer, const RopeTable& ro
     n_blocks += blocks(run);
     static_cast<CpuKvCache&>(cache).wrote(run.first);
   }
+  if (c.convolves(layer)) return scatter_rows(pool_, c, layer, runs, skip);
   const auto drift_of = [&](size_t slot) -> const float* {
     if (correction == nullptr || correction->row[slot] == Correction::kNone) return nullptr;
     return static_cast<const float*>(correction->kv.data) + correction->row[slot] * 2 * c.kv_dim();
@@ -75,6 +77,10 @@ Status CpuFusionOps::read_kv(const KvCache& cache, uint32_t layer, const RopeTab
   const uint32_t limit = std::min(c.capacity(), table.n_positions());
   if (first > limit || rows > limit - first) {
     return outside("read_kv", first + rows, limit);
+  }
+  if (c.convolves(layer)) {
+    read_rows(pool_, c, layer, first, kv);
+    return Status::ok();
   }
   // A rotation is undone by the same cosines and the negated sines.
   const size_t half = table.row(0, 1, dim).rotary_dim / 2;

@@ -35,6 +35,7 @@ class CudaBackend final : public Backend {
   DeviceMemory* device_memory() override { return &device_memory_; }
   PackedQkv* packed_qkv() override { return &packed_qkv_; }
   RecordOps* record_ops() override { return &record_ops_; }
+  ConvOps* conv() override { return nullptr; }
   ExpertOps* experts() override { return nullptr; }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;

@@ -107,7 +107,7 @@ TEST_P(CudaFamilies, QIsOfTheRowsThatAreAskedFor) {
   Forward& f = **forward;
   std::vector<uint32_t> pos(rows);
   for (uint32_t i = 0; i < rows; ++i) pos[i] = i;
-  const Tensor x = f.x(rows), kv = f.kv(rows);
+  const Tensor x = f.x(rows), kv = f.kv(0, rows);
   // All rows after the layer, computed for all or only the last, after another call.
   const auto run = [&](bool by_one, bool asks, bool narrows) {
     EXPECT_TRUE(f.embed(tokens_.data(), x).is_ok());
