@@ -27,6 +27,7 @@ function(blend_conformance_test name)
 endfunction()
 
 blend_conformance_test(attention_test ${BLEND_CONFORMANCE_DIR}/attention_test.cpp)
+blend_conformance_test(conv_test ${BLEND_CONFORMANCE_DIR}/conv_test.cpp)
 blend_conformance_test(drift_test ${BLEND_CONFORMANCE_DIR}/drift_test.cpp)
 blend_conformance_test(families_test ${BLEND_CONFORMANCE_DIR}/families_test.cpp)
 blend_conformance_test(golden_test ${BLEND_CONFORMANCE_DIR}/golden_test.cpp)

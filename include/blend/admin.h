@@ -21,12 +21,12 @@ typedef struct blend_chunk_info {
   uint32_t n_tokens;
   uint32_t n_prefix_tokens; /* of the chunk prefix it was prefilled after */
   uint32_t n_layers;
-  uint32_t kv_dim;   /* n_kv_heads * head_dim */
+  uint32_t kv_dim;   /* n_kv_heads * head_dim, of the layers that attend */
   uint32_t kv_dtype; /* BLEND_DTYPE_F32, _F16 or _BF16 */
   uint32_t codec;    /* BLEND_CODEC_NONE .. _RANS */
   uint32_t pinned;   /* 1: pinned. 0: not pinned, or there is no usage record (n_uses is then 0
                         too) */
-  uint64_t bytes;        /* of K and V */
+  uint64_t bytes;        /* of K and V, and of what other layers keep */
   uint64_t stored_bytes; /* of K and V, encoded */
   uint64_t n_uses;       /* hits */
   int64_t last_used_unix_s; /* put or hit; hits of other processes appear with a delay */

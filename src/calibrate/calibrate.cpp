@@ -300,7 +300,9 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
   // Nothing is left to correct after the last layer, and attention measures nothing to correct by.
   const bool measures = std::any_of(options.policies.begin(), options.policies.end(),
                                     [](Policy policy) { return policy != Policy::attention; });
-  const bool corrects = options.corrects && measures && first_check + 1 < config.n_layers;
+  // The maps are of K and V, which a layer that convolves does not have.
+  const bool corrects =
+      options.corrects && measures && first_check + 1 < config.n_layers && config.conv.taps == 0;
   BLEND_RETURN_IF_ERROR(check_samples(*model, samples, corrects ? 2 : 1));
   const size_t step = corrects ? 2 : 1, first = corrects ? 1 : 0;
   std::vector<Policy> policies = options.policies;

@@ -109,10 +109,20 @@ int32_t blend_model_default_check_layers(const blend_model* model, double ratio,
     const blend::CheckLayer first{first_layer, ratio};
     BLEND_RETURN_IF_ERROR(blend::check_schedule({&first, 1}, 0, n_layers));
     const blend::Schedule schedule = blend::falling_schedule(ratio, first_layer, wanted, n_layers);
-    for (size_t i = 0; i < schedule.size(); ++i) {
-      out[i] = {schedule[i].layer, schedule[i].ratio};
+    // A layer that convolves is replaced by the next one that attends. If two are replaced by the
+    // same layer, the later ratio holds.
+    const std::vector<bool>& convolves = model->description->config().conv.layers;
+    size_t n_out = 0;
+    for (const blend::CheckLayer& check : schedule) {
+      uint32_t layer = check.layer;
+      if (layer > 0 && !convolves.empty()) {
+        layer = blend::dependent_layer(convolves, n_layers, layer);
+        if (layer == n_layers) continue;
+      }
+      if (n_out > 0 && out[n_out - 1].layer == layer) --n_out;
+      out[n_out++] = {layer, check.ratio};
     }
-    *n = schedule.size();
+    *n = n_out;
     return Status::ok();
   });
 }

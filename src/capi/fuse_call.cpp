@@ -177,6 +177,7 @@ Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store
   const Model* const loaded = model.loaded();
   const bool computes = loaded != nullptr && !kind.steps;
   const FuseSite site{.n_layers = model.config().n_layers,
+                      .convolves = model.config().conv.layers,
                       .has_store = store != nullptr,
                       .steps = kind.steps,
                       .loaded = loaded != nullptr,

@@ -33,6 +33,12 @@ Result<HostKv> read_kv_view(const blend_kv_view& view, const ModelConfig& config
                       "a host's K and V cannot be used",
                       config.architecture.c_str());
   }
+  if (config.conv.taps != 0) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "layers of this %s convolve and have no K and V, so a host's cannot be used: "
+                      "let libblend run the model (blend_precompute, blend_fuse)",
+                      config.architecture.c_str());
+  }
   auto *const k = static_cast<std::byte*>(v.k), *const values = static_cast<std::byte*>(v.v);
   if (k == nullptr) return null_argument("k");
   if (values == nullptr) return null_argument("v");

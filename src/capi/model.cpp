@@ -149,8 +149,8 @@ int32_t blend_model_get_info(const blend_model* model, blend_model_info* info, b
     i.n_vocab = c.n_vocab;
     i.context_length = m.context_length();
     i.rope_theta = c.rope.theta;
-    i.kv_bytes_per_token = uint64_t{2} * c.n_layers * c.kv_dim() *
-                           static_cast<uint64_t>(m.backend().traits().cache_bytes);
+    i.kv_bytes_per_token =
+        c.all_row_dims() * static_cast<uint64_t>(m.backend().traits().cache_bytes);
     i.architecture = c.architecture.c_str();
     i.name = c.name.c_str();
     i.weight_dtype = c.weight_blocks == blend::BlockType::none

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/config.h"
+
 namespace blend {
 
 struct CheckLayer {

@@ -64,8 +64,11 @@ RowCost RowCost::of(const ModelConfig& c, uint64_t n_rows, double prefill_s) {
   if (n_rows == 0 || c.n_layers == 0) return out;
   const double n = static_cast<double>(n_rows), layers = c.n_layers;
   const double d = c.d_model, q_dim = c.q_dim();
-  const double kv = 2.0 * d * 2.0 * c.kv_dim();
-  const double rest = 2.0 * (2.0 * d * q_dim + 3.0 * d * c.row_d_ff()) + n / 2 * 4.0 * q_dim;
+  // Means over the layers, of which some may convolve.
+  const double attend = c.n_attending() / layers, convolve = 1 - attend;
+  const double kv = 2.0 * d * 2.0 * (attend * c.kv_dim() + convolve * d);
+  const double rest = 2.0 * (2.0 * d * (attend * q_dim + convolve * d) + 3.0 * d * c.row_d_ff()) +
+                      attend * n / 2 * 4.0 * q_dim;
   // Each in its share of an operation's time.
   out.kv_s = kv;
   out.rest_s = rest;

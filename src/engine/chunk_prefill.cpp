@@ -109,10 +109,11 @@ Status ChunkPrefill::compute_head(const Watch& watch) {
   const auto n_head = static_cast<uint32_t>(head_.size());
   const uint32_t n_layers = model_.config().n_layers;
   const std::vector<uint32_t> pos = positions(0, n_head);
-  const Tensor x = forward_->x(n_head), kv = forward_->kv(n_head);
+  const Tensor x = forward_->x(n_head);
   BLEND_RETURN_IF_ERROR(forward_->embed(head_.data(), x));
   for (uint32_t layer = 0; layer < n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch.check());
+    const Tensor kv = forward_->kv(layer, n_head);
     BLEND_RETURN_IF_ERROR(forward_->compute_kv(layer, x, kv, watch));
     BLEND_RETURN_IF_ERROR(
         model_.backend().write_kv(*cache_, layer, ropes_->keys(layer), kv, pos.data()));
@@ -192,6 +193,7 @@ Status ChunkPrefill::compute_layer(Group& group, uint32_t layer, Tensor x, Tenso
     for (size_t i = 0; i < group.lanes.size(); ++i) {
       Lane& lane = group.lanes[i];
       BLEND_RETURN_IF_ERROR(place_lane(i));
+      if (c.conv.has(layer)) continue;
       BLEND_RETURN_IF_ERROR(lane.inside.last_layer(*forward_, layer, *cache_, *ropes_,
                                                    x.slice(lane.first_row, lane.n_rows()),
                                                    pos + lane.first_row, watch));
@@ -225,11 +227,12 @@ Status ChunkPrefill::compute(Group& group, const Watch& watch) {
   if (layer_bytes > 0) {
     BLEND_ASSIGN(group.space, AlignedBuffer::allocate(layer_bytes));
   }
-  const Tensor x = forward_->x(group.n_rows), kv = forward_->kv(group.n_rows);
+  const Tensor x = forward_->x(group.n_rows);
   BLEND_RETURN_IF_ERROR(forward_->embed(tokens.data(), x));
   for (uint32_t layer = 0; layer < n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch.report(layer, n_layers));
-    BLEND_RETURN_IF_ERROR(compute_layer(group, layer, x, kv, pos.data(), watch));
+    BLEND_RETURN_IF_ERROR(
+        compute_layer(group, layer, x, forward_->kv(layer, group.n_rows), pos.data(), watch));
   }
   for (Lane& lane : group.lanes) {
     std::vector<float>& sum = lane.work->inside;
@@ -314,7 +317,7 @@ Result<ChunkPrefill::Records> ChunkPrefill::run(std::span<ChunkJob> jobs, const 
   }
   const uint32_t n_layers = model_.config().n_layers;
   for (Work& work : works) {
-    const float share = 1.0f / static_cast<float>(work.n_passes * n_layers);
+    const float share = 1.0f / static_cast<float>(work.n_passes * model_.config().n_attending());
     for (size_t i = 0; i < work.outside.size(); ++i) {
       work.record->meta.impact.push_back({work.outside[i], work.inside[i] * share});
     }

@@ -7,7 +7,13 @@
 namespace blend {
 
 inline ChunkShape chunk_shape(const ModelConfig& c, uint32_t n_tokens, DType dtype) {
-  return {c.n_layers, n_tokens, c.kv_dim(), dtype, c.head_dim};
+  ChunkShape shape{c.n_layers, n_tokens, c.kv_dim(), dtype, c.head_dim};
+  if (c.conv.taps == 0) return shape;
+  for (uint32_t i = 0; i < c.n_layers; ++i) {
+    shape.layers.push_back(
+        {c.conv.has(i) ? LayerShape::Keep::rows : LayerShape::Keep::kv, c.row_dim(i) / 2, 0});
+  }
+  return shape;
 }
 
 // Whether a chunk's layers keep what those of the model do.

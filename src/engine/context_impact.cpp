@@ -29,7 +29,13 @@ void InsideMass::add() {
   }
 }
 
-uint32_t outside_layer(const ModelConfig& config) { return std::min(1u, config.n_layers - 1); }
+uint32_t outside_layer(const ModelConfig& config) {
+  const uint32_t dependent = dependent_layer(config.conv.layers, config.n_layers, 1);
+  if (dependent < config.n_layers) return dependent;
+  uint32_t last = config.n_layers - 1;  // the only one that attends
+  while (last > 0 && config.conv.has(last)) --last;
+  return last;
+}
 
 Result<std::vector<float>> outside_mass(const Model& model, std::span<const int32_t> tokens,
                                         Forward& forward, Tensor x, Tensor kv, const Watch& watch) {
@@ -54,9 +60,10 @@ Result<std::vector<float>> outside_mass(const Model& model, std::span<const int3
   BLEND_ASSIGN(auto cache, model.backend().make_kv_cache(few_layers, rows));
   std::vector<uint32_t> pos(rows);
   std::iota(pos.begin(), pos.end(), 0u);
-  const Tensor before_x = before->x(n_outside), before_kv = before->kv(n_outside);
+  const Tensor before_x = before->x(n_outside);
   BLEND_RETURN_IF_ERROR(before->embed(context.data(), before_x));
   for (uint32_t layer = 0; layer <= last; ++layer) {
+    const Tensor before_kv = before->kv(layer, n_outside);
     BLEND_RETURN_IF_ERROR(before->compute_kv(layer, before_x, before_kv, watch));
     BLEND_RETURN_IF_ERROR(
         model.backend().write_kv(*cache, layer, ropes->keys(layer), before_kv, pos.data()));

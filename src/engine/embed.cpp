@@ -63,7 +63,7 @@ class TextEmbedder {
   uint32_t slots_ = 0;
   std::unique_ptr<Forward> forward_;
   std::shared_ptr<const Ropes> ropes_;
-  std::unique_ptr<KvCache> cache_;  // of one layer
+  std::unique_ptr<KvCache> cache_;  // one layer of each kind
   std::vector<float> hidden_;       // [rows of a block, d_model]
   std::vector<double> sum_;         // [width_]
 };
@@ -79,10 +79,8 @@ Status TextEmbedder::reserve() {
   }
   if (slots > slots_) {
     cache_.reset();
-    ModelConfig one_layer = model_.config();
-    one_layer.n_layers = 1;
     BLEND_ASSIGN(ropes_, model_.ropes(slots));
-    BLEND_ASSIGN(cache_, model_.backend().make_kv_cache(one_layer, slots));
+    BLEND_ASSIGN(cache_, model_.backend().make_kv_cache(model_.config().one_of_each(), slots));
     slots_ = slots;
   }
   return Status::ok();
@@ -90,14 +88,15 @@ Status TextEmbedder::reserve() {
 
 Status TextEmbedder::compute_layer(uint32_t layer, Tensor x, Tensor kv, const uint32_t* pos) {
   BLEND_RETURN_IF_ERROR(forward_->compute_kv(layer, x, kv, watch_));
+  const uint32_t stage = model_.config().kind_of(layer);
   const auto place = [&](size_t i) {
     const Text& text = texts_[i];
-    return model_.backend().write_kv(*cache_, 0, ropes_->keys(layer),
+    return model_.backend().write_kv(*cache_, stage, ropes_->keys(layer),
                                      kv.slice(text.first, text.n_rows), pos + text.first);
   };
   std::vector<Forward::Part> parts;
   for (const Text& text : texts_) parts.push_back({text.first, text.n_rows, {}});
-  return forward_->finish_parts(layer, *cache_, 0, *ropes_, x, pos, parts, place, watch_);
+  return forward_->finish_parts(layer, *cache_, stage, *ropes_, x, pos, parts, place, watch_);
 }
 
 Status TextEmbedder::pool(const Text& text, Tensor x) {
@@ -139,11 +138,11 @@ Status TextEmbedder::compute() {
     std::iota(first, first + text.n_rows, 0u);
   }
   const auto rows = static_cast<uint32_t>(tokens_.size());
-  const Tensor x = forward_->x(rows), kv = forward_->kv(rows);
+  const Tensor x = forward_->x(rows);
   BLEND_RETURN_IF_ERROR(forward_->embed(tokens_.data(), x));
   for (uint32_t layer = 0; layer < model_.config().n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch_.check());
-    BLEND_RETURN_IF_ERROR(compute_layer(layer, x, kv, pos.data()));
+    BLEND_RETURN_IF_ERROR(compute_layer(layer, x, forward_->kv(layer, rows), pos.data()));
   }
   for (const Text& text : texts_) BLEND_RETURN_IF_ERROR(pool(text, x));
   texts_.clear();

@@ -33,10 +33,11 @@ Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t ma
   };
   const int64_t kept = b.traits().activation_bytes, operand = b.traits().operand_bytes;
   BLEND_RETURN_IF_ERROR(allocate(f->x_, max_rows, c.d_model, kept));
-  BLEND_RETURN_IF_ERROR(allocate(f->kv_, max_rows, size_t{2} * c.kv_dim(), kept));
+  BLEND_RETURN_IF_ERROR(allocate(f->kv_, max_rows, c.widest_row(), kept));
   BLEND_RETURN_IF_ERROR(allocate(f->normed_, f->block_, c.d_model, operand));
-  BLEND_RETURN_IF_ERROR(allocate(f->q_, f->block_, c.q_dim(), operand));
-  size_t wide_bytes = 2 * widest(c) * static_cast<size_t>(operand);
+  const uint32_t of_conv = c.conv.taps != 0 ? c.d_model : 0;
+  BLEND_RETURN_IF_ERROR(allocate(f->q_, f->block_, std::max(c.q_dim(), of_conv), operand));
+  size_t wide_bytes = 2 * std::max<size_t>(widest(c), of_conv) * static_cast<size_t>(operand);
   if (b.packed_qkv() != nullptr) {
     wide_bytes = std::max(wide_bytes, qkv_dim(c) * static_cast<size_t>(kept));
   }
@@ -107,6 +108,12 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
     normed_of_ = {};  // the caller may have written to x
     BLEND_ASSIGN(const Tensor normed, norm(layer, x.slice(first, rows)));
     const Tensor kvb = kv.slice(first, rows);
+    if (c.conv.has(layer)) {
+      const Tensor bx = operand(*wide_, rows, 2 * c.d_model);
+      BLEND_RETURN_IF_ERROR(matmul(*w.conv_bx, normed, bx, false));
+      BLEND_RETURN_IF_ERROR(b.conv()->gate(bx, kvb));
+      continue;
+    }
     BLEND_RETURN_IF_ERROR(matmul(*w.kv, normed, kvb, false));
     if (c.qkv_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.kv_bias, kvb));
     if (w.k_norm != nullptr) BLEND_RETURN_IF_ERROR(norm_parts(*w.k_norm, c.n_kv_heads, kvb));
@@ -219,6 +226,35 @@ Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_laye
   return b.attention(cache, cache_layer, rule(layer), q, pos, q);
 }
 
+Result<Tensor> Forward::project_c(uint32_t layer, Tensor xb) {
+  q_of_ = {};
+  BLEND_ASSIGN(const Tensor normed, norm(layer, xb));
+  const Tensor c = operand(*q_, static_cast<uint32_t>(xb.rows), model_.config().d_model);
+  BLEND_RETURN_IF_ERROR(matmul(*model_.layer(layer).conv_c, normed, c, false));
+  return c;
+}
+
+Status Forward::add_convolution(uint32_t layer, Tensor c, Tensor xb) {
+  normed_of_ = {};  // of rows about to change
+  const LayerWeights& w = model_.layer(layer);
+  return add_projected(*w.conv_out, nullptr, w.attn_post_norm.get(), c, xb);
+}
+
+Status Forward::convolve_each(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv) {
+  Backend& b = model_.backend();
+  BLEND_RETURN_IF_ERROR(compute_kv(layer, x, kv, {}));
+  over_.clear();
+  for (uint32_t i = 0; i < rows.size(); ++i) {
+    StepRow& row = rows[i];
+    if (row.cache == nullptr || !row.failure.is_ok()) continue;
+    row.failure = b.write_kv(*row.cache, layer, row.ropes->keys(layer), kv.slice(i, 1), &row.pos);
+    if (row.failure.is_ok()) over_.push_back({row.cache, i, row.pos});
+  }
+  BLEND_ASSIGN(const Tensor c, project_c(layer, x));
+  BLEND_RETURN_IF_ERROR(b.conv()->convolve_each(layer, *model_.layer(layer).conv_taps, c, over_));
+  return add_convolution(layer, c, x);
+}
+
 Status Forward::add_attention(uint32_t layer, Tensor q, Tensor xb) {
   normed_of_ = {};  // of rows about to change
   const LayerWeights& w = model_.layer(layer);
@@ -305,6 +341,10 @@ Status Forward::project_each(uint32_t layer, std::span<StepRow> rows, Tensor x, 
 
 Status Forward::step_layer(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv) {
   const auto n = static_cast<uint32_t>(rows.size());
+  if (model_.config().conv.has(layer)) {
+    BLEND_RETURN_IF_ERROR(convolve_each(layer, rows, x, kv));
+    return add_feed_forward(layer, x);
+  }
   const Tensor q = operand(*q_, n, model_.config().q_dim());
   q_of_ = {};
   BLEND_RETURN_IF_ERROR(project_each(layer, rows, x, kv, q));
@@ -334,6 +374,15 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
     const Tensor xb = x.slice(first, rows);
+    if (c.conv.has(layer)) {
+      BLEND_ASSIGN(const Tensor of_c, project_c(layer, xb));
+      BLEND_RETURN_IF_ERROR(b.conv()->convolve(cache, cache_layer, *model_.layer(layer).conv_taps,
+                                               of_c, pos + first));
+      BLEND_RETURN_IF_ERROR(add_convolution(layer, of_c, xb));
+      BLEND_RETURN_IF_ERROR(watch.check());
+      BLEND_RETURN_IF_ERROR(add_feed_forward(layer, xb));
+      continue;
+    }
     const Tensor q = operand(*q_, rows, c.q_dim());
     if (q_of_ != Known{xb.data, xb.rows, layer}) {
       BLEND_RETURN_IF_ERROR(project_q(layer, ropes, xb, pos + first, q));
@@ -362,6 +411,22 @@ Status Forward::finish_parts(uint32_t layer, const KvCache& cache, uint32_t cach
     return finish_layer(layer, cache, cache_layer, ropes, x, pos, watch, parts[0].out);
   }
   Backend& b = model_.backend();
+  if (model_.config().conv.has(layer)) {
+    BLEND_ASSIGN(const Tensor c, project_c(layer, x));
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const Part& part = parts[i];
+      BLEND_RETURN_IF_ERROR(watch.check());
+      BLEND_RETURN_IF_ERROR(place(i));
+      if (part.out.mass != nullptr) {
+        std::fill_n(part.out.mass, size_t{pos[part.first + part.n_rows - 1]} + 1, 0.0f);
+      }
+      BLEND_RETURN_IF_ERROR(b.conv()->convolve(cache, cache_layer, *model_.layer(layer).conv_taps,
+                                               c.slice(part.first, part.n_rows), pos + part.first));
+    }
+    BLEND_RETURN_IF_ERROR(add_convolution(layer, c, x));
+    BLEND_RETURN_IF_ERROR(watch.check());
+    return add_feed_forward(layer, x);
+  }
   const Tensor q = operand(*q_, static_cast<uint32_t>(x.rows), model_.config().q_dim());
   BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x, pos, q));
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -397,6 +462,7 @@ Status Forward::attention_mass(uint32_t layer, const KvCache& cache, const Ropes
   const ModelConfig& c = model_.config();
   const size_t n_slots = static_cast<size_t>(pos[x.rows - 1]) + 1;
   std::fill(mass, mass + n_slots, 0.0f);
+  if (c.conv.has(layer)) return Status::ok();
   for (int64_t first = 0; first < x.rows; first += block_) {
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));

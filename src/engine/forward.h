@@ -1,6 +1,7 @@
 // Forward: one Transformer layer in the two halves that fusion needs, and the logits.
 //
-//   compute_kv    x -> K | V of the rows, before RoPE (K normed, where the model does that)
+//   compute_kv    x -> K | V of the rows, before RoPE (K normed, where the model does that); or, in
+//                 a layer that convolves, their u (ShortConv in model/config.h)
 //   ...the caller puts K, V into the cache: fresh, stored, or some of each...
 //   finish_layer  x -> Q, attention over the cache, output projection, feed-forward; x in place
 //
@@ -46,8 +47,11 @@ class Forward {
 
   // x: [rows, d_model] for up to max_rows rows.
   Tensor x(uint32_t rows) const { return view(*x_, rows, model_.config().d_model); }
-  // kv: [rows, 2 * kv_dim] for up to max_rows rows.
-  Tensor kv(uint32_t rows) const { return view(*kv_, rows, 2 * model_.config().kv_dim()); }
+  // kv: [rows, 2 * kv_dim] for up to max_rows rows; in a layer that convolves their u, [rows,
+  // d_model].
+  Tensor kv(uint32_t layer, uint32_t rows) const {
+    return view(*kv_, rows, model_.config().row_dim(layer));
+  }
 
   Status embed(const int32_t* tokens, Tensor x);
   Status compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& watch);
@@ -56,7 +60,7 @@ class Forward {
   Status compute_qkv(uint32_t layer, KvCache& cache, const Ropes& ropes, Tensor x,
                      const uint32_t* pos, Tensor kv, const Watch& watch);
   // Receives attention_mass() of the rows from `first` on from finish_layer(), which has their Q
-  // anyway.
+  // anyway. A layer that convolves has none: zeros.
   struct MassOut {
     uint32_t first = 0;
     float* mass = nullptr;  // host [pos[x.rows - 1] + 1]
@@ -93,7 +97,7 @@ class Forward {
   Status outside_mass(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
                       const uint32_t* pos, uint32_t n_outside, float* mass, const Watch& watch);
   // A whole layer for rows that each see their own cache, rows.size() <= max_rows and the backend's
-  // block_rows(). x: [rows, d_model], in place; kv: [rows, 2 * kv_dim], scratch. An error of one
+  // block_rows(). x: [rows, d_model], in place; kv: kv() of the layer, scratch. An error of one
   // row is recorded in that row and leaves the others alone.
   Status step_layer(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv);
   // The final norm of rows after the last layer, in place; out: host [x.rows, d_model].
@@ -126,6 +130,12 @@ class Forward {
                      const uint32_t* pos, Tensor kv);
   // Q of the rows of a step, rotated; writes their K and V into the cache of each. rows[i].failure.
   Status project_each(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv, Tensor q);
+  // C of the rows of xb in a layer that convolves, in q_.
+  Result<Tensor> project_c(uint32_t layer, Tensor xb);
+  // step_layer() up to the feed-forward, where the layer convolves.
+  Status convolve_each(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv);
+  // Adds the output of the convolution, c, to the rows of xb.
+  Status add_convolution(uint32_t layer, Tensor c, Tensor xb);
   // Adds attention's output, q, and the feed-forward to the rows of xb.
   Status add_attention(uint32_t layer, Tensor q, Tensor xb);
   Status add_feed_forward(uint32_t layer, Tensor xb);
@@ -171,7 +181,7 @@ class Forward {
   TemperedRows* tempered_ = nullptr;
   uint32_t block_ = 0;                    // rows that pass through the wide scratch at once
   std::unique_ptr<DeviceBuffer> x_;       // [max_rows, d_model]
-  std::unique_ptr<DeviceBuffer> kv_;      // [max_rows, 2 * kv_dim]
+  std::unique_ptr<DeviceBuffer> kv_;      // [max_rows, widest_row]
   std::unique_ptr<DeviceBuffer> normed_;  // [block, d_model]
   // The rows of x for which a result of a layer is at hand.
   struct Known {
@@ -180,10 +190,11 @@ class Forward {
     uint32_t layer = 0;
     bool operator==(const Known&) const = default;
   };
-  Known normed_of_;                       // what normed_ holds the norm of
-  Known q_of_;                            // what q_ holds the rotated Q of
-  std::unique_ptr<DeviceBuffer> q_;       // [block, n_heads * head_dim]
-  std::unique_ptr<DeviceBuffer> wide_;    // [block, 2 * common_d_ff], or Q | K | V of one product
+  Known normed_of_;                  // what normed_ holds the norm of
+  Known q_of_;                       // what q_ holds the rotated Q of
+  std::unique_ptr<DeviceBuffer> q_;  // [block, n_heads * head_dim], or C
+  // [block, 2 * common_d_ff], or Q | K | V of one product, or B | X
+  std::unique_ptr<DeviceBuffer> wide_;
   std::unique_ptr<DeviceBuffer> act_;     // [block, common_d_ff]
   std::unique_ptr<DeviceBuffer> added_;   // [block, d_model] where results are normed or scaled
                                           // before they are added, or are of experts; else null

@@ -23,25 +23,24 @@ Status full_logits(const Model& model, std::span<const int32_t> tokens, uint32_t
   const uint32_t n_last = rows - first;
   BLEND_ASSIGN(const auto forward, Forward::create(model, rows, std::min(n_last, kRowsAtOnce)));
   BLEND_ASSIGN(const auto ropes, model.ropes(rows));
-  ModelConfig one_layer = c;
-  one_layer.n_layers = 1;
-  BLEND_ASSIGN(const auto cache, b.make_kv_cache(one_layer, rows));
+  BLEND_ASSIGN(const auto cache, b.make_kv_cache(c.one_of_each(), rows));
   std::vector<uint32_t> pos(rows);
   std::iota(pos.begin(), pos.end(), 0u);
   Tensor x = forward->x(rows);
-  const Tensor kv = forward->kv(rows);
   BLEND_RETURN_IF_ERROR(forward->embed(tokens.data(), x));
   for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch.report(layer, c.n_layers));
+    const Tensor kv = forward->kv(layer, rows);
+    const uint32_t stage = c.kind_of(layer);
     BLEND_RETURN_IF_ERROR(forward->compute_kv(layer, x, kv, watch));
-    BLEND_RETURN_IF_ERROR(b.write_kv(*cache, 0, ropes->keys(layer), kv, pos.data()));
+    BLEND_RETURN_IF_ERROR(b.write_kv(*cache, stage, ropes->keys(layer), kv, pos.data()));
     const uint32_t* row_pos = pos.data();
     if (layer + 1 == c.n_layers) {  // the others' output is not read
       x = x.slice(first, n_last);
       row_pos += first;
     }
     BLEND_RETURN_IF_ERROR(
-        forward->finish_layer(layer, *cache, 0, *ropes, x, row_pos, watch, Forward::MassOut{}));
+        forward->finish_layer(layer, *cache, stage, *ropes, x, row_pos, watch, Forward::MassOut{}));
   }
   std::vector<float> logits(c.n_vocab);
   for (uint32_t at = 0; at < n_last; at += kRowsAtOnce) {

@@ -54,6 +54,14 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
                       model->backend().name(), model->config().architecture.c_str(),
                       model->config().experts.count);
   }
+  if (model->config().conv.taps != 0 && model->backend().conv() == nullptr) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "the %s backend runs no layers that convolve, as %u of the %u layers of this "
+                      "%s do; run it on the CPU",
+                      model->backend().name(),
+                      model->config().n_layers - model->config().n_attending(),
+                      model->config().n_layers, model->config().architecture.c_str());
+  }
 
   BLEND_ASSIGN(const LoraSet loras, LoraSet::open(*model->source_, options.loras));
   model->loras_ = loras.infos();
@@ -123,7 +131,34 @@ Status Model::pack(const LoraSet& loras, const Watch& watch) {
   return Status::ok();
 }
 
+Status Model::pack_conv(uint32_t layer) {
+  using R = TensorRole;
+  LayerWeights& l = layers_[layer];
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.conv_bx, layer, {R::conv_b, R::conv_x}));
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.conv_c, layer, {R::conv_c}));
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.conv_out, layer, {R::conv_out}));
+  return pack_vector(l.conv_taps, layer, {R::conv_taps}, 0);
+}
+
 Status Model::pack_layer(uint32_t layer, const LoraSet& loras) {
+  using R = TensorRole;
+  LayerWeights& l = layers_[layer];
+  if (config().conv.has(layer)) {
+    BLEND_RETURN_IF_ERROR(pack_conv(layer));
+  } else {
+    BLEND_RETURN_IF_ERROR(pack_attention(layer, loras));
+  }
+  BLEND_RETURN_IF_ERROR(pack_feed_forward(layer));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.gate_up_bias, layer, {R::ffn_gate_bias, R::ffn_up_bias}, 0));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.ffn_down_bias, layer, {R::ffn_down_bias}, 0));
+  const float offset = config().norm_offset;
+  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_norm, layer, {R::attn_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.ffn_norm, layer, {R::ffn_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_post_norm, layer, {R::attn_post_norm}, offset));
+  return pack_vector(l.ffn_post_norm, layer, {R::ffn_post_norm}, offset);
+}
+
+Status Model::pack_attention(uint32_t layer, const LoraSet& loras) {
   using R = TensorRole;
   LayerWeights& l = layers_[layer];
   PackedQkv* const packed = backend().packed_qkv();
@@ -141,19 +176,11 @@ Status Model::pack_layer(uint32_t layer, const LoraSet& loras) {
     BLEND_RETURN_IF_ERROR(pack_matrix(l.kv, layer, {R::attn_k, R::attn_v}));
   }
   BLEND_RETURN_IF_ERROR(pack_matrix(l.attn_out, layer, {R::attn_out}));
-  BLEND_RETURN_IF_ERROR(pack_feed_forward(layer));
   BLEND_RETURN_IF_ERROR(pack_vector(l.q_bias, layer, {R::attn_q_bias}, 0));
   BLEND_RETURN_IF_ERROR(pack_vector(l.kv_bias, layer, {R::attn_k_bias, R::attn_v_bias}, 0));
   BLEND_RETURN_IF_ERROR(pack_vector(l.attn_sinks, layer, {R::attn_sinks}, 0));
   BLEND_RETURN_IF_ERROR(pack_vector(l.attn_out_bias, layer, {R::attn_out_bias}, 0));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.gate_up_bias, layer, {R::ffn_gate_bias, R::ffn_up_bias}, 0));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.ffn_down_bias, layer, {R::ffn_down_bias}, 0));
-  const float offset = config().norm_offset;
-  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_norm, layer, {R::attn_norm}, offset));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.ffn_norm, layer, {R::ffn_norm}, offset));
-  BLEND_RETURN_IF_ERROR(pack_qk_norms(layer));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_post_norm, layer, {R::attn_post_norm}, offset));
-  return pack_vector(l.ffn_post_norm, layer, {R::ffn_post_norm}, offset);
+  return pack_qk_norms(layer);
 }
 
 Status Model::pack_lora(const Weight& matrix, uint32_t layer,
@@ -168,9 +195,15 @@ Status Model::pack_lora(const Weight& matrix, uint32_t layer,
 Status Model::pack_loras(uint32_t layer, const LoraSet& loras) {
   using R = TensorRole;
   const LayerWeights& l = layers_[layer];
-  BLEND_RETURN_IF_ERROR(pack_lora(*l.q, layer, {R::attn_q}, loras));
-  BLEND_RETURN_IF_ERROR(pack_lora(*l.kv, layer, {R::attn_k, R::attn_v}, loras));
-  BLEND_RETURN_IF_ERROR(pack_lora(*l.attn_out, layer, {R::attn_out}, loras));
+  if (!config().conv.has(layer)) {
+    BLEND_RETURN_IF_ERROR(pack_lora(*l.q, layer, {R::attn_q}, loras));
+    BLEND_RETURN_IF_ERROR(pack_lora(*l.kv, layer, {R::attn_k, R::attn_v}, loras));
+    BLEND_RETURN_IF_ERROR(pack_lora(*l.attn_out, layer, {R::attn_out}, loras));
+  } else {
+    BLEND_RETURN_IF_ERROR(pack_lora(*l.conv_bx, layer, {R::conv_b, R::conv_x}, loras));
+    BLEND_RETURN_IF_ERROR(pack_lora(*l.conv_c, layer, {R::conv_c}, loras));
+    BLEND_RETURN_IF_ERROR(pack_lora(*l.conv_out, layer, {R::conv_out}, loras));
+  }
   if (config().has_experts(layer)) return Status::ok();
   BLEND_RETURN_IF_ERROR(pack_lora(*l.gate_up, layer, {R::ffn_gate, R::ffn_up}, loras));
   return pack_lora(*l.ffn_down, layer, {R::ffn_down}, loras);

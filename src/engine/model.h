@@ -26,6 +26,11 @@ struct LayerWeights {
   std::unique_ptr<Weight> qkv;
   std::unique_ptr<Weight> attn_out;  // [d_model, n_heads * head_dim]
   std::unique_ptr<Weight> ffn_norm;  // [d_model]
+  // Of a layer that convolves, which has none of Q, K, V and attn_out; else null.
+  std::unique_ptr<Weight> conv_bx;    // [2 * d_model, d_model]: B over X, one GEMM
+  std::unique_ptr<Weight> conv_c;     // [d_model, d_model]
+  std::unique_ptr<Weight> conv_taps;  // [d_model, conv.taps]
+  std::unique_ptr<Weight> conv_out;   // [d_model, d_model]
   // What every row goes through: the feed-forward, or in a layer with experts the shared ones;
   // null: there is nothing of that kind.
   std::unique_ptr<Weight> gate_up;   // [2 * common_d_ff, d_model]: gate over up, one GEMM
@@ -100,6 +105,8 @@ class Model final : public ModelDescription {
   explicit Model(std::shared_ptr<Runtime> runtime);
   Status pack(const LoraSet& loras, const Watch& watch);
   Status pack_layer(uint32_t layer, const LoraSet& loras);
+  Status pack_attention(uint32_t layer, const LoraSet& loras);
+  Status pack_conv(uint32_t layer);
   // What the adapters add to the products of a layer.
   Status pack_loras(uint32_t layer, const LoraSet& loras);
   Status pack_lora(const Weight& matrix, uint32_t layer, std::initializer_list<TensorRole> roles,

@@ -197,10 +197,10 @@ Status Sequence::issue(Forward& forward, std::span<const int32_t> tokens, const 
   const auto rows = static_cast<uint32_t>(tokens.size());
   const uint32_t n_layers = model_->config().n_layers;
   Tensor x = forward.x(rows);
-  const Tensor kv = forward.kv(rows);
   BLEND_RETURN_IF_ERROR(forward.embed(tokens.data(), x));
   for (uint32_t layer = 0; layer < n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch.report(layer, n_layers));
+    const Tensor kv = forward.kv(layer, rows);
     const bool narrows = layer + 1 == n_layers && rows > 1;  // only the last row's output is read
     if (narrows) {
       BLEND_RETURN_IF_ERROR(forward.compute_kv(layer, x, kv, watch));

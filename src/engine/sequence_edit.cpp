@@ -56,9 +56,8 @@ class Rewrite {
   Status compute(const int32_t* tokens, float* logits, const Watch& watch) {
     const uint32_t n_layers = model_.config().n_layers;
     const auto n_active = static_cast<uint32_t>(edit_.active.size());
-    ModelConfig one_layer = model_.config();
-    one_layer.n_layers = 1;
-    BLEND_ASSIGN(stage_, model_.backend().make_kv_cache(one_layer, edit_.n_rows()));
+    BLEND_ASSIGN(stage_,
+                 model_.backend().make_kv_cache(model_.config().one_of_each(), edit_.n_rows()));
     BLEND_ASSIGN(fresh_, model_.backend().make_kv_cache(model_.config(), n_active));
     BLEND_ASSIGN(const auto forward, Forward::create(model_, n_active));
     forward->temper(&tempered_);
@@ -67,14 +66,15 @@ class Rewrite {
     const uint32_t* pos = edit_.active.data();
     for (uint32_t layer = 0; layer < n_layers; ++layer) {
       BLEND_RETURN_IF_ERROR(watch.report(layer, n_layers));
-      const Tensor kv = forward->kv(n_active);
+      const Tensor kv = forward->kv(layer, n_active);
       BLEND_RETURN_IF_ERROR(forward->compute_kv(layer, x, kv, watch));
       BLEND_RETURN_IF_ERROR(stage_layer(layer, kv));
       if (layer + 1 == n_layers) {  // only the last row's output is read
         x = x.slice(n_active - 1, 1);
         pos += n_active - 1;
       }
-      BLEND_RETURN_IF_ERROR(forward->finish_layer(layer, *stage_, 0, ropes_, x, pos, watch, {}));
+      BLEND_RETURN_IF_ERROR(
+          forward->finish_layer(layer, *stage_, stage_of(layer), ropes_, x, pos, watch, {}));
     }
     return forward->logits(x, logits);
   }
@@ -95,18 +95,20 @@ class Rewrite {
   }
 
  private:
+  uint32_t stage_of(uint32_t layer) const { return model_.config().kind_of(layer); }
   // The layer after the edit, in stage_; its fresh rows also in fresh_. kv: [active, 2 * kv_dim].
   Status stage_layer(uint32_t layer, Tensor kv) {
     Backend& b = model_.backend();
     const RopeTable& rope = ropes_.keys(layer);
-    const RowMove before{layer, 0, 0, 0, edit_.first, 0};
+    const uint32_t stage = stage_of(layer);
+    const RowMove before{layer, 0, stage, 0, edit_.first, 0};
     BLEND_RETURN_IF_ERROR(b.move_rows(cache_, *stage_, rope, before));
-    BLEND_RETURN_IF_ERROR(b.move_rows(cache_, *stage_, rope, edit_.tail(layer, 0)));
-    BLEND_RETURN_IF_ERROR(b.write_kv(*stage_, 0, rope, kv, edit_.active.data()));
-    const RowMove fresh{0, edit_.first, layer, 0, edit_.n_new, 0};
+    BLEND_RETURN_IF_ERROR(b.move_rows(cache_, *stage_, rope, edit_.tail(layer, stage)));
+    BLEND_RETURN_IF_ERROR(b.write_kv(*stage_, stage, rope, kv, edit_.active.data()));
+    const RowMove fresh{stage, edit_.first, layer, 0, edit_.n_new, 0};
     BLEND_RETURN_IF_ERROR(b.move_rows(*stage_, *fresh_, rope, fresh));
     if (!edit_.last_again) return Status::ok();
-    const RowMove last{0, edit_.active.back(), layer, edit_.n_new, 1, 0};
+    const RowMove last{stage, edit_.active.back(), layer, edit_.n_new, 1, 0};
     return b.move_rows(*stage_, *fresh_, rope, last);
   }
 
@@ -115,7 +117,7 @@ class Rewrite {
   KvCache& cache_;
   const Edit& edit_;
   TemperedRows& tempered_;
-  std::unique_ptr<KvCache> stage_;  // one layer, [n_rows after the edit]
+  std::unique_ptr<KvCache> stage_;  // one layer of each kind, [n_rows after the edit]
   std::unique_ptr<KvCache> fresh_;  // all layers, [active]
 };
 

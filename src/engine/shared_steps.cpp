@@ -282,7 +282,7 @@ Status SharedSteps::compute_layer() {
   BLEND_RETURN_IF_ERROR(make_room(rows));
   const Tensor x = forward_->x(rows);
   if (layer_ == 0) BLEND_RETURN_IF_ERROR(forward_->embed(tokens_.data(), x));
-  return forward_->step_layer(layer_, rows_, x, forward_->kv(rows));
+  return forward_->step_layer(layer_, rows_, x, forward_->kv(layer_, rows));
 }
 
 Status SharedSteps::compute_logits() {

@@ -55,6 +55,10 @@ void hash_later(const ModelConfig& c, Sha256Hasher& hasher) {
     hasher.field(uint64_t{c.rope.q_growth_rows});
   }
   if (c.experts.count != 0) hash_experts(c.experts, hasher);
+  if (c.conv.taps != 0) {
+    hasher.field("convolutions").field(uint64_t{c.conv.taps});
+    for (const bool convolves : c.conv.layers) hasher.field(uint64_t{convolves ? 1u : 0u});
+  }
 }
 
 // Hashes features of families; adds nothing for a plain Llama, whose fingerprint is older than

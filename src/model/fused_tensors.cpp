@@ -14,8 +14,13 @@ constexpr TensorRole kQkvBias[] = {TensorRole::attn_q_bias, TensorRole::attn_k_b
 constexpr TensorRole kGateUp[] = {TensorRole::ffn_gate, TensorRole::ffn_up};
 constexpr TensorRole kSharedGateUp[] = {TensorRole::shared_gate, TensorRole::shared_up};
 constexpr TensorRole kExpertGateUp[] = {TensorRole::expert_gate, TensorRole::expert_up};
-constexpr FusedTensor kFused[] = {FusedTensor::qkv, FusedTensor::qkv_bias, FusedTensor::gate_up,
-                                  FusedTensor::shared_gate_up, FusedTensor::expert_gate_up};
+constexpr TensorRole kConvIn[] = {TensorRole::conv_b, TensorRole::conv_c, TensorRole::conv_x};
+constexpr FusedTensor kFused[] = {FusedTensor::qkv,
+                                  FusedTensor::qkv_bias,
+                                  FusedTensor::gate_up,
+                                  FusedTensor::shared_gate_up,
+                                  FusedTensor::expert_gate_up,
+                                  FusedTensor::conv_in};
 
 std::span<const TensorRole> roles_of(FusedTensor tensor) {
   switch (tensor) {
@@ -29,6 +34,8 @@ std::span<const TensorRole> roles_of(FusedTensor tensor) {
       return kSharedGateUp;
     case FusedTensor::expert_gate_up:
       return kExpertGateUp;
+    case FusedTensor::conv_in:
+      return kConvIn;
     case FusedTensor::none:
       break;
   }

@@ -1,13 +1,21 @@
-// Tensors that hold several roles, one above the other: Q, K and V, and gate and up. Phi-3 is
-// trained with them, and converters make them for other models. Those of experts hold the same role
-// of every expert, one after another.
+// Tensors that hold several roles, one above the other: Q, K and V, gate and up, and a
+// convolution's B, C and X. Phi-3 and LFM2 are trained with them, and converters make them for
+// other models. Those of experts hold the same role of every expert, one after another.
 #pragma once
 
 #include "model/model_source.h"
 
 namespace blend {
 
-enum class FusedTensor : uint8_t { none, qkv, qkv_bias, gate_up, shared_gate_up, expert_gate_up };
+enum class FusedTensor : uint8_t {
+  none,
+  qkv,
+  qkv_bias,
+  gate_up,
+  shared_gate_up,
+  expert_gate_up,
+  conv_in,
+};
 
 // The fused tensor that holds a role, in files that have it.
 FusedTensor fused_tensor_of(TensorRole role);

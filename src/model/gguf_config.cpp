@@ -34,7 +34,8 @@ struct GgufFamily {
   bool plain_local = false;   // with a window: scaling is for layers without it
   bool mistral3 = false;      // YaRN's second factor, and Q that grows with its position
   GgufExperts experts = {};
-  bool gpt_oss = false;  // sinks, a clamped SwiGLU, a ramp of YaRN with ends that are not rounded
+  bool gpt_oss = false;    // sinks, a clamped SwiGLU, a ramp of YaRN with ends that are not rounded
+  bool convolves = false;  // layers without KV heads convolve
 };
 constexpr GgufFamily kGgufFamilies[] = {
     {.architecture = "llama",
@@ -84,6 +85,7 @@ constexpr GgufFamily kGgufFamilies[] = {
      .window = 128,
      .experts = {.allowed = true, .required = true, .normalised = true},
      .gpt_oss = true},
+    {.architecture = "lfm2", .qk_norm = QkNorm::heads, .convolves = true},
 };
 
 // Granite's scales.
@@ -146,6 +148,7 @@ class GgufConfigReader {
   Status refuse_unsupported() const;
   Status read_shape();
   Status read_attention();
+  Result<uint32_t> read_kv_heads();
   Status read_windows();
   Status read_rope();
   Status read_scaling(const std::string& type);
@@ -256,9 +259,7 @@ Status GgufConfigReader::read_shape() {
 Status GgufConfigReader::read_attention() {
   BLEND_ASSIGN(const std::optional<uint32_t> heads, of_layers("attention.head_count"));
   BLEND_ASSIGN(c_.n_heads, needed("attention.head_count", heads, kMaxHeads));
-  BLEND_ASSIGN(const std::optional<uint32_t> kv_heads, of_layers("attention.head_count_kv"));
-  BLEND_ASSIGN(c_.n_kv_heads,
-               in_range(key("attention.head_count_kv"), kv_heads.value_or(c_.n_heads), kMaxHeads));
+  BLEND_ASSIGN(c_.n_kv_heads, read_kv_heads());
   if (c_.n_heads % c_.n_kv_heads != 0) {
     return make_error(BLEND_E_FORMAT, "key '%s' is %u, no multiple of the %u of '%s'",
                       key("attention.head_count").c_str(), c_.n_heads, c_.n_kv_heads,
@@ -291,6 +292,45 @@ Status GgufConfigReader::read_attention() {
   c_.ffn_bias = has_tensor("blk.0.ffn_gate.bias");
   c_.attn_sinks = family_.gpt_oss || has_tensor("blk.0.attn_sinks.weight");
   return Status::ok();
+}
+
+// The number of KV heads; in a family that convolves, the file's list also says where: 0 heads.
+Result<uint32_t> GgufConfigReader::read_kv_heads() {
+  constexpr const char* kName = "attention.head_count_kv";
+  if (!family_.convolves) {
+    BLEND_ASSIGN(const std::optional<uint32_t> heads, of_layers(kName));
+    return in_range(key(kName), heads.value_or(c_.n_heads), kMaxHeads);
+  }
+  BLEND_ASSIGN(const std::optional<std::vector<int32_t>> list, gguf_.get_ints(key(kName)));
+  if (!list || list->size() != c_.n_layers) {
+    return make_error(BLEND_E_FORMAT,
+                      "key '%s' has %zu entries for %u layers: it says which layers attend",
+                      key(kName).c_str(), list ? list->size() : 0, c_.n_layers);
+  }
+  const int32_t heads = *std::max_element(list->begin(), list->end());
+  c_.conv.layers.assign(c_.n_layers, false);
+  for (size_t i = 0; i < list->size(); ++i) {
+    c_.conv.layers[i] = (*list)[i] == 0;
+    if ((*list)[i] == 0 || (*list)[i] == heads) continue;
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "key '%s' is %d in layer %zu and %d in another; libblend runs models whose "
+                      "attending layers are alike",
+                      key(kName).c_str(), (*list)[i], i, heads);
+  }
+  if (heads <= 0) {
+    return make_error(BLEND_E_UNSUPPORTED, "key '%s': a model in which no layer attends",
+                      key(kName).c_str());
+  }
+  BLEND_ASSIGN(c_.conv.taps, required("shortconv.l_cache", kMaxTaps));
+  if (c_.d_model % 2 != 0) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "key '%s' is %u, an odd number, in a model that convolves",
+                      key("embedding_length").c_str(), c_.d_model);
+  }
+  if (std::none_of(c_.conv.layers.begin(), c_.conv.layers.end(), [](bool is) { return is; })) {
+    c_.conv = {};
+  }
+  return in_range(key(kName), static_cast<uint32_t>(heads), kMaxHeads);
 }
 
 // Which layers have the window: from the file's list, its period, or the family's.

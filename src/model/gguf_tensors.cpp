@@ -10,24 +10,47 @@ namespace {
 
 // In TensorRole's order; those of a layer follow "blk.<layer>.".
 constexpr std::array<const char*, kTensorRoles> kGgufNames = {
-    "token_embd.weight",     "output_norm.weight",
-    "output.weight",         "attn_norm.weight",
-    "attn_q.weight",         "attn_k.weight",
-    "attn_v.weight",         "attn_output.weight",
-    "ffn_norm.weight",       "ffn_gate.weight",
-    "ffn_up.weight",         "ffn_down.weight",
-    "attn_q.bias",           "attn_k.bias",
-    "attn_v.bias",           "attn_output.bias",
-    "attn_q_norm.weight",    "attn_k_norm.weight",
-    "attn_sinks.weight",     "post_attention_norm.weight",
-    "ffn_gate.bias",         "ffn_up.bias",
-    "ffn_down.bias",         "post_ffw_norm.weight",
-    "ffn_gate_inp.weight",   "exp_probs_b.bias",
-    "ffn_gate_shexp.weight", "ffn_up_shexp.weight",
-    "ffn_down_shexp.weight", "ffn_gate_inp.bias",
-    "ffn_gate_exps.bias",    "ffn_up_exps.bias",
-    "ffn_down_exps.bias",    "ffn_gate_exps.weight",
-    "ffn_up_exps.weight",    "ffn_down_exps.weight",
+    "token_embd.weight",
+    "output_norm.weight",
+    "output.weight",
+    "attn_norm.weight",
+    "attn_q.weight",
+    "attn_k.weight",
+    "attn_v.weight",
+    "attn_output.weight",
+    "ffn_norm.weight",
+    "ffn_gate.weight",
+    "ffn_up.weight",
+    "ffn_down.weight",
+    "attn_q.bias",
+    "attn_k.bias",
+    "attn_v.bias",
+    "attn_output.bias",
+    "attn_q_norm.weight",
+    "attn_k_norm.weight",
+    "attn_sinks.weight",
+    "post_attention_norm.weight",
+    "ffn_gate.bias",
+    "ffn_up.bias",
+    "ffn_down.bias",
+    "post_ffw_norm.weight",
+    nullptr,
+    nullptr,  // parts of "shortconv.in_proj.weight"
+    nullptr,
+    "shortconv.conv.weight",
+    "shortconv.out_proj.weight",
+    "ffn_gate_inp.weight",
+    "exp_probs_b.bias",
+    "ffn_gate_shexp.weight",
+    "ffn_up_shexp.weight",
+    "ffn_down_shexp.weight",
+    "ffn_gate_inp.bias",
+    "ffn_gate_exps.bias",
+    "ffn_up_exps.bias",
+    "ffn_down_exps.bias",
+    "ffn_gate_exps.weight",
+    "ffn_up_exps.weight",
+    "ffn_down_exps.weight",
 };
 constexpr std::string_view kLayer = "blk.";
 
@@ -77,7 +100,8 @@ std::optional<GgufPlace> gguf_place(std::string_view name) {
     end = kTensorRoles;
   }
   for (size_t i = first; i < end; ++i) {
-    if (name == kGgufNames[i]) return GgufPlace{static_cast<TensorRole>(i), layer};
+    if (kGgufNames[i] != nullptr && name == kGgufNames[i])
+      return GgufPlace{static_cast<TensorRole>(i), layer};
   }
   return std::nullopt;
 }

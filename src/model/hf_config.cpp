@@ -44,6 +44,7 @@ struct HfFamily {
   bool attention_bias = false;  // where the file does not say
   bool out_bias_apart = false;  // attention_out_bias says whether the output has one
   HfExperts experts = HfExperts::none;
+  bool convolves = false;  // layers of the type "conv" do; names of its own (LFM2)
 };
 constexpr HfFamily kHfFamilies[] = {
     {.model_type = "llama"},
@@ -137,6 +138,12 @@ constexpr HfFamily kHfFamilies[] = {
      .layout = RopeLayout::interleaved,
      .bias = "use_bias",
      .experts = HfExperts::ernie},
+    {.model_type = "lfm2",
+     .tied = true,
+     .theta = 1000000,
+     .eps = 1e-5,
+     .qk_norm = QkNorm::heads,
+     .convolves = true},
 };
 
 // Reads one file. Used by one call.
@@ -162,6 +169,8 @@ class HfConfigReader {
   }
 
   Status read_shape();
+  Result<int64_t> read_d_ff() const;
+  Status read_conv();
   Status read_tensors();
   Status read_biases();
   Status read_ropes();
@@ -192,6 +201,7 @@ Result<float> HfConfigReader::positive_or(const char* name, double otherwise) co
 Result<HfConfig> HfConfigReader::read() {
   c_.architecture = family_.model_type;
   BLEND_RETURN_IF_ERROR(read_shape());
+  BLEND_RETURN_IF_ERROR(read_conv());
   BLEND_RETURN_IF_ERROR(read_tensors());
   BLEND_RETURN_IF_ERROR(read_ropes());
   BLEND_RETURN_IF_ERROR(read_layers());
@@ -205,8 +215,7 @@ Result<HfConfig> HfConfigReader::read() {
 Status HfConfigReader::read_shape() {
   BLEND_ASSIGN(const int64_t layers, integer("num_hidden_layers", kMaxLayers));
   BLEND_ASSIGN(const int64_t width, integer("hidden_size", kMaxWidth));
-  const char* const ff_name = family_.granite4 ? "shared_intermediate_size" : "intermediate_size";
-  BLEND_ASSIGN(const int64_t ff, integer(ff_name, kMaxWidth));
+  BLEND_ASSIGN(const int64_t ff, read_d_ff());
   BLEND_ASSIGN(const int64_t vocab, integer("vocab_size", kMaxVocab));
   BLEND_ASSIGN(const int64_t context, integer("max_position_embeddings", kMaxContext));
   BLEND_ASSIGN(const int64_t heads, integer("num_attention_heads", kMaxHeads));
@@ -232,16 +241,87 @@ Status HfConfigReader::read_shape() {
   c_.n_heads = static_cast<uint32_t>(heads);
   c_.n_kv_heads = static_cast<uint32_t>(kv_heads);
   c_.head_dim = static_cast<uint32_t>(head_dim);
-  BLEND_ASSIGN(c_.rms_eps, positive_or("rms_norm_eps", family_.eps));
+  BLEND_ASSIGN(c_.rms_eps,
+               positive_or(family_.convolves ? "norm_eps" : "rms_norm_eps", family_.eps));
   if (c_.rms_eps < 1) return Status::ok();
   return make_error(BLEND_E_FORMAT, "rms_norm_eps is %g; it must be below 1",
                     static_cast<double>(c_.rms_eps));
 }
 
+// The feed-forward's inner width. An LFM2 says of what it is two thirds, rounded up.
+Result<int64_t> HfConfigReader::read_d_ff() const {
+  if (!family_.convolves) {
+    return integer(family_.granite4 ? "shared_intermediate_size" : "intermediate_size", kMaxWidth);
+  }
+  BLEND_ASSIGN(int64_t ff, integer(root_.get("block_ff_dim") ? "block_ff_dim" : "intermediate_size",
+                                   kMaxWidth));
+  BLEND_ASSIGN(const bool adjusts, root_.boolean_or("block_auto_adjust_ff_dim", true));
+  if (!adjusts) return ff;
+  if (is_null("block_ffn_dim_multiplier")) return std::max<int64_t>(1, 2 * ff / 3);
+  BLEND_ASSIGN(const int64_t multiple, integer_or("block_multiple_of", 256, 1, kMaxWidth));
+  double factor = 1;
+  if (const std::optional<JsonView> given = root_.get("block_ffn_dim_multiplier")) {
+    BLEND_ASSIGN(factor, given->number());
+    if (!(factor > 0 && factor <= 1024)) {
+      return given->error(BLEND_E_FORMAT, "it must be a number above 0 and at most 1024");
+    }
+  }
+  ff = static_cast<int64_t>(factor * static_cast<double>(2 * ff / 3));
+  ff = (ff + multiple - 1) / multiple * multiple;
+  if (ff >= 1 && ff <= kMaxWidth) return ff;
+  return make_error(BLEND_E_FORMAT, "block_ff_dim gives a feed-forward of %lld elements",
+                    static_cast<long long>(ff));
+}
+
+// Which layers convolve.
+Status HfConfigReader::read_conv() {
+  if (!family_.convolves) return Status::ok();
+  BLEND_ASSIGN(const bool bias, root_.boolean_or("conv_bias", false));
+  if (bias) return {BLEND_E_UNSUPPORTED, "conv_bias: libblend convolves without biases"};
+  std::vector<bool> convolves(c_.n_layers, false);
+  if (const std::optional<JsonView> list = root_.get("layer_types")) {
+    BLEND_ASSIGN(const Json::Array* const entries, list->array());
+    if (entries->size() != convolves.size()) {
+      return make_error(BLEND_E_FORMAT, "layer_types has %zu entries for %zu layers",
+                        entries->size(), convolves.size());
+    }
+    for (size_t i = 0; i < convolves.size(); ++i) {
+      BLEND_ASSIGN(const std::string type, list->element(i).string());
+      convolves[i] = type == "conv";
+      if (convolves[i] || type == "full_attention") continue;
+      return make_error(BLEND_E_UNSUPPORTED, "layer_types[%zu]: '%.40s' is not supported", i,
+                        type.c_str());
+    }
+  } else if (const std::optional<JsonView> attending = root_.get("full_attn_idxs")) {
+    BLEND_ASSIGN(const Json::Array* const entries, attending->array());
+    convolves.assign(c_.n_layers, true);
+    for (size_t i = 0; i < entries->size(); ++i) {
+      BLEND_ASSIGN(const int64_t layer, attending->element(i).integer(0, c_.n_layers - 1));
+      convolves[static_cast<size_t>(layer)] = false;
+    }
+  }
+  const auto n = std::count(convolves.begin(), convolves.end(), true);
+  if (n == 0) return Status::ok();
+  if (n == static_cast<int64_t>(c_.n_layers)) {
+    return {BLEND_E_UNSUPPORTED, "layer_types: a model in which no layer attends"};
+  }
+  if (c_.d_model % 2 != 0) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "hidden_size is %u, an odd number, in a model that convolves", c_.d_model);
+  }
+  BLEND_ASSIGN(const int64_t taps, integer_or("conv_L_cache", 3, 1, kMaxTaps));
+  c_.conv.taps = static_cast<uint32_t>(taps);
+  c_.conv.layers = std::move(convolves);
+  return Status::ok();
+}
+
 // Which tensors there are besides a plain Llama's, and the operations between them.
 Status HfConfigReader::read_tensors() {
-  BLEND_ASSIGN(out_.tied, root_.boolean_or("tie_word_embeddings", family_.tied));
+  const bool old_name = family_.convolves && root_.get("tie_embedding");
+  BLEND_ASSIGN(out_.tied,
+               root_.boolean_or(old_name ? "tie_embedding" : "tie_word_embeddings", family_.tied));
   out_.fused = family_.fused;
+  out_.lfm2 = family_.convolves;
   out_.shared_mlp = family_.granite4;
   out_.layer_norms = family_.qk_norm == QkNorm::after_rope;
   BLEND_RETURN_IF_ERROR(read_biases());
@@ -395,6 +475,7 @@ Result<std::vector<bool>> HfConfigReader::rotating() const {
 
 Result<std::vector<bool>> HfConfigReader::windowed(const std::vector<bool>& rotating) const {
   std::vector<bool> out(c_.n_layers, false);
+  if (family_.convolves) return out;
   const char* const name = root_.get("layer_types") ? "layer_types" : "layers_block_type";
   if (const std::optional<JsonView> list = root_.get(name)) {
     BLEND_ASSIGN(const Json::Array* const entries, list->array());

@@ -16,6 +16,7 @@ struct HfConfig {
   bool shared_mlp = false;      // the feed-forward's, with gate and up as one matrix (Granite 4)
   bool layer_norms = false;     // those of the norms of Q and K (Hunyuan)
   bool granite_shared = false;  // shared experts have those of shared_mlp (Granite)
+  bool lfm2 = false;            // most of them (LFM2)
   HfQuantization quantization;
 };
 

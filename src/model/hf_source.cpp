@@ -48,6 +48,11 @@ constexpr std::array<const char*, kTensorRoles> kHfNames = {
     "mlp.up_proj.bias",
     "mlp.down_proj.bias",
     "post_feedforward_layernorm.weight",
+    nullptr,  // parts of "conv.in_proj.weight"
+    nullptr,
+    nullptr,
+    "conv.conv.weight",
+    "conv.out_proj.weight",
     "mlp.gate.weight",
     "mlp.moe_statics.e_score_correction_bias",
     "mlp.shared_experts.gate_proj.weight",
@@ -74,6 +79,34 @@ const char* fused_name(TensorRole role, const HfConfig& hf) {
     case FusedTensor::gate_up:
       if (hf.shared_mlp) return "shared_mlp.input_linear.weight";
       return hf.fused ? "mlp.gate_up_proj.weight" : nullptr;
+    case FusedTensor::conv_in:
+      return "conv.in_proj.weight";
+    default:
+      return nullptr;
+  }
+}
+
+// LFM2's names that differ from a Llama's; null: the role has none.
+const char* lfm2_name(TensorRole role) {
+  switch (role) {
+    case TensorRole::output_norm:
+      return "model.embedding_norm.weight";
+    case TensorRole::attn_norm:
+      return "operator_norm.weight";
+    case TensorRole::ffn_norm:
+      return "ffn_norm.weight";
+    case TensorRole::attn_out:
+      return "self_attn.out_proj.weight";
+    case TensorRole::attn_q_norm:
+      return "self_attn.q_layernorm.weight";
+    case TensorRole::attn_k_norm:
+      return "self_attn.k_layernorm.weight";
+    case TensorRole::ffn_gate:
+      return "feed_forward.w1.weight";
+    case TensorRole::ffn_up:
+      return "feed_forward.w3.weight";
+    case TensorRole::ffn_down:
+      return "feed_forward.w2.weight";
     default:
       return nullptr;
   }
@@ -89,6 +122,7 @@ const char* own_name(TensorRole role, const HfConfig& hf) {
   }
   if (role == TensorRole::attn_q_norm && hf.layer_norms) return "self_attn.query_layernorm.weight";
   if (role == TensorRole::attn_k_norm && hf.layer_norms) return "self_attn.key_layernorm.weight";
+  if (const char* const name = hf.lfm2 ? lfm2_name(role) : nullptr) return name;
   return kHfNames[static_cast<size_t>(role)];
 }
 
@@ -153,6 +187,7 @@ class HfSource final : public ModelSource {
  private:
   Result<TensorView> find(TensorRole role, uint32_t layer);
   Result<TensorView> find_choice(uint32_t layer);
+  Result<TensorView> find_taps(uint32_t layer);
   Status refuse_others() const;
   Status check_tied_output(const Watch& watch) const;
 
@@ -205,11 +240,20 @@ Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) {
   if (role >= TensorRole::router_bias && role <= TensorRole::expert_down_bias) {
     return find_gpt_oss_bias(weights_, role, layer);
   }
+  if (role == TensorRole::conv_taps) return find_taps(layer);
   if (const char* const fused = fused_name(role, hf_)) {
     BLEND_ASSIGN(TensorView whole, weights_.view(tensor_name(fused, role, layer)));
     return part_of_fused(std::move(whole), role, hf_.model);
   }
   return weights_.view(tensor_name(own_name(role, hf_), role, layer));
+}
+
+// A convolution's, [d_model, 1, taps] as of one of many channels.
+Result<TensorView> HfSource::find_taps(uint32_t layer) {
+  constexpr TensorRole kRole = TensorRole::conv_taps;
+  BLEND_ASSIGN(TensorView taps, weights_.view(tensor_name(own_name(kRole, hf_), kRole, layer)));
+  if (taps.shape.size() == 3 && taps.shape[1] == 1) taps.shape.erase(taps.shape.begin() + 1);
+  return taps;
 }
 
 // ERNIE 4.5's bias for the choice of experts, which has a dimension too many.

@@ -118,8 +118,17 @@ Result<TensorView> LlamaSource::find(const GgufReader& gguf, TensorRole role,
       if (!has_gate && up != nullptr && up->dims.back() != config_.d_ff) whole = up->name;
       break;
     }
+    case FusedTensor::conv_in:
+      whole = gguf_tensor_name(role, layer, "shortconv.in_proj.weight");
+      break;
     default:
       break;
+  }
+  if (role == TensorRole::output_norm && config_.architecture == "lfm2") {
+    return view(gguf, "token_embd_norm.weight");  // as LFM2's converter calls it
+  }
+  if (fused_tensor_of(role) == FusedTensor::conv_in && gguf.tensor(whole) == nullptr) {
+    return make_error(BLEND_E_FORMAT, "tensor '%s' is missing", whole.c_str());
   }
   if (whole.empty() || gguf.tensor(whole) == nullptr) {
     const std::string name = gguf_tensor_name(role, layer);

@@ -69,6 +69,11 @@ enum class TensorRole : uint8_t {
   ffn_up_bias,       // [d_ff]
   ffn_down_bias,     // [d_model]
   ffn_post_norm,     // [d_model]
+  conv_b,            // [d_model, d_model]; like the next four of a layer that convolves
+  conv_c,            // [d_model, d_model]
+  conv_x,            // [d_model, d_model]
+  conv_taps,         // [d_model, conv.taps]: the last is that of the row itself
+  conv_out,          // [d_model, d_model]
   router,            // [experts.count, d_model]
   router_choice,     // [experts.count]: the bias for the choice
   shared_gate,       // [experts.shared_d_ff, d_model]

@@ -4,12 +4,23 @@ namespace blend {
 
 bool has_tensor(TensorRole role, const ModelConfig& c, uint32_t layer) {
   switch (role) {
+    case TensorRole::attn_q:
+    case TensorRole::attn_k:
+    case TensorRole::attn_v:
+    case TensorRole::attn_out:
+      return !c.conv.has(layer);
+    case TensorRole::conv_b:
+    case TensorRole::conv_c:
+    case TensorRole::conv_x:
+    case TensorRole::conv_taps:
+    case TensorRole::conv_out:
+      return c.conv.has(layer);
     case TensorRole::attn_q_bias:
     case TensorRole::attn_k_bias:
     case TensorRole::attn_v_bias:
-      return c.qkv_bias;
+      return c.qkv_bias && !c.conv.has(layer);
     case TensorRole::attn_out_bias:
-      return c.attn_out_bias;
+      return c.attn_out_bias && !c.conv.has(layer);
     case TensorRole::ffn_gate_bias:
     case TensorRole::ffn_up_bias:
     case TensorRole::ffn_down_bias:
@@ -37,9 +48,9 @@ bool has_tensor(TensorRole role, const ModelConfig& c, uint32_t layer) {
       return c.has_experts(layer) && c.experts.shared_d_ff != 0;
     case TensorRole::attn_q_norm:
     case TensorRole::attn_k_norm:
-      return c.qk_norm != QkNorm::none;
+      return c.qk_norm != QkNorm::none && !c.conv.has(layer);
     case TensorRole::attn_sinks:
-      return c.attn_sinks;
+      return c.attn_sinks && !c.conv.has(layer);
     case TensorRole::attn_norm:
     case TensorRole::ffn_norm:
       return c.pre_norms;
@@ -49,10 +60,6 @@ bool has_tensor(TensorRole role, const ModelConfig& c, uint32_t layer) {
     case TensorRole::embedding:
     case TensorRole::output_norm:
     case TensorRole::output:
-    case TensorRole::attn_q:
-    case TensorRole::attn_k:
-    case TensorRole::attn_v:
-    case TensorRole::attn_out:
       break;
   }
   return true;
@@ -71,6 +78,13 @@ std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& c) {
       return {kv, d};
     case TensorRole::attn_out:
       return {d, q};
+    case TensorRole::conv_b:
+    case TensorRole::conv_c:
+    case TensorRole::conv_x:
+    case TensorRole::conv_out:
+      return {d, d};
+    case TensorRole::conv_taps:
+      return {d, c.conv.taps};
     case TensorRole::ffn_gate:
     case TensorRole::ffn_up:
       return {ff, d};
@@ -134,7 +148,8 @@ Result<TensorTable> TensorTable::fill(const ModelConfig& config, bool tied, cons
   BLEND_RETURN_IF_ERROR(t.take(config, TensorRole::output_norm, 0, 0, find));
   for (Places& places : t.places_) places.fill(kAbsent);
   for (uint32_t layer = 0; layer < config.n_layers; ++layer) {
-    const Layer at{t.tensors_.size(), config.has_experts(layer) ? size_t{1} : size_t{0}};
+    const Layer at{t.tensors_.size(), (config.has_experts(layer) ? size_t{1} : 0) +
+                                          (config.conv.has(layer) ? size_t{2} : 0)};
     t.layers_.push_back(at);
     for (size_t i = kFirstOfLayer; i < kTensorRoles; ++i) {
       const auto role = static_cast<TensorRole>(i);
@@ -182,7 +197,10 @@ const TensorView& TensorTable::at(TensorRole role, uint32_t layer, uint32_t expe
 }
 
 const TensorView& TensorTable::usual_matrix(const ModelConfig& config) const {
-  const TensorView& q = at(TensorRole::attn_q, 0);
+  uint32_t attends = 0;
+  while (attends + 1 < config.n_layers && config.conv.has(attends)) ++attends;
+  const TensorView& q =
+      at(config.conv.has(attends) ? TensorRole::conv_b : TensorRole::attn_q, attends);
   for (uint32_t layer = 0; layer < config.n_layers && q.blocks == BlockType::none; ++layer) {
     if (!config.has_experts(layer)) continue;
     const TensorView& gate = at(TensorRole::expert_gate, layer, 0);

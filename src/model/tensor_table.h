@@ -54,7 +54,8 @@ class TensorTable {
   std::vector<TensorView> tensors_;
   size_t output_ = 0;  // index of the output in tensors_
   std::vector<Layer> layers_;
-  Places places_[2] = {};  // of a dense layer, and of one with experts
+  // Of a dense layer, of one with experts, and of both where they convolve.
+  Places places_[4] = {};
 };
 
 }  // namespace blend

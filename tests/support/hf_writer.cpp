@@ -135,6 +135,7 @@ json HfModelWriter::config() const {
       {"ministral3", "Ministral3ForCausalLM"},
       {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
       {"qwen3_moe", "Qwen3MoeForCausalLM"},
+      {"lfm2", "Lfm2ForCausalLM"},
       {"olmoe", "OlmoeForCausalLM"},
       {"gpt_oss", "GptOssForCausalLM"},
       {"mixtral", "MixtralForCausalLM"},
@@ -189,6 +190,16 @@ json HfModelWriter::config() const {
     json& rotates = out["no_rope_layers"] = json::array();
     for (uint32_t i = 0; i < c.n_layers; ++i) {
       rotates.push_back(c.attention(i).rope == LayerAttention::Rope::none ? 0 : 1);
+    }
+  }
+  if (is("lfm2")) {
+    out["norm_eps"] = c.rms_eps;
+    out["conv_L_cache"] = c.conv.taps;
+    out["conv_bias"] = false;
+    out["block_auto_adjust_ff_dim"] = false;
+    json& types = out["layer_types"] = json::array();
+    for (uint32_t i = 0; i < c.n_layers; ++i) {
+      types.push_back(c.conv.has(i) ? "conv" : "full_attention");
     }
   }
   if (gemma()) {
@@ -247,7 +258,23 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
       {"mlp.down_proj.bias", {R::ffn_down_bias}},
       {"post_feedforward_layernorm.weight", {R::ffn_post_norm}},
       {"self_attn.sinks", {R::attn_sinks}}};
-  if (is("phi3")) {
+  if (is("lfm2")) {
+    out[1].name = "model.embedding_norm.weight";
+    names = {{"operator_norm.weight", {R::attn_norm}},
+             {"ffn_norm.weight", {R::ffn_norm}},
+             {"feed_forward.w1.weight", {R::ffn_gate}},
+             {"feed_forward.w2.weight", {R::ffn_down}},
+             {"feed_forward.w3.weight", {R::ffn_up}},
+             {"self_attn.q_proj.weight", {R::attn_q}},
+             {"self_attn.k_proj.weight", {R::attn_k}},
+             {"self_attn.v_proj.weight", {R::attn_v}},
+             {"self_attn.out_proj.weight", {R::attn_out}},
+             {"self_attn.q_layernorm.weight", {R::attn_q_norm}},
+             {"self_attn.k_layernorm.weight", {R::attn_k_norm}},
+             {"conv.in_proj.weight", {R::conv_b, R::conv_c, R::conv_x}},
+             {"conv.conv.weight", {R::conv_taps}},
+             {"conv.out_proj.weight", {R::conv_out}}};
+  } else if (is("phi3")) {
     names.push_back({"self_attn.qkv_proj.weight", {R::attn_q, R::attn_k, R::attn_v}});
     names.push_back({"mlp.gate_up_proj.weight", {R::ffn_gate, R::ffn_up}});
   } else {
@@ -257,7 +284,7 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
   }
   if (shared_mlp()) {
     names.push_back({"shared_mlp.input_linear.weight", {R::ffn_gate, R::ffn_up}});
-  } else if (!is("phi3")) {
+  } else if (!is("phi3") && !is("lfm2")) {
     names.push_back({"mlp.gate_proj.weight", {R::ffn_gate}});
     names.push_back({"mlp.up_proj.weight", {R::ffn_up}});
   }
@@ -408,6 +435,8 @@ void HfModelWriter::write_weights(const std::string& path) const {
       shape[0] += t.shape[0];
       bytes += static_cast<size_t>(t.elements()) * static_cast<size_t>(dtype_size(dtype));
     }
+    // As of a convolution with one input channel a group.
+    if (tensor.parts[0].role == TensorRole::conv_taps) shape.insert(shape.begin() + 1, 1);
     if (tensor.n != 0) {
       shape[0] /= tensor.n;
       shape.insert(shape.begin(), tensor.n);

@@ -31,9 +31,10 @@ std::string gguf_stem(const std::vector<R>& roles, uint32_t layer) {
   static const std::map<R, std::string> kNames = {
       {R::attn_q, "attn_q"},        {R::attn_k, "attn_k"},     {R::attn_v, "attn_v"},
       {R::attn_out, "attn_output"}, {R::ffn_gate, "ffn_gate"}, {R::ffn_up, "ffn_up"},
-      {R::ffn_down, "ffn_down"}};
+      {R::ffn_down, "ffn_down"},    {R::conv_b, ""},           {R::conv_out, "shortconv.out_proj"}};
   if (roles[0] == R::output) return "output.weight";
   std::string name = kNames.at(roles[0]);
+  if (roles[0] == R::conv_b) return "blk." + std::to_string(layer) + ".shortconv.in_proj.weight";
   if (roles.size() == 3) name = "attn_qkv";
   if (roles.size() == 2) name = "ffn_up";  // phi3's gate and up
   return "blk." + std::to_string(layer) + "." + name + ".weight";
@@ -45,7 +46,15 @@ std::string peft_module(const RandomModelSpec& spec, const std::vector<R>& roles
       {R::attn_v, "self_attn.v_proj"}, {R::attn_out, "self_attn.o_proj"},
       {R::ffn_gate, "mlp.gate_proj"},  {R::ffn_up, "mlp.up_proj"},
       {R::ffn_down, "mlp.down_proj"}};
+  static const std::map<R, std::string> kLfm2Names = {
+      {R::attn_out, "self_attn.out_proj"}, {R::ffn_gate, "feed_forward.w1"},
+      {R::ffn_up, "feed_forward.w3"},      {R::ffn_down, "feed_forward.w2"},
+      {R::conv_b, "conv.in_proj"},         {R::conv_out, "conv.out_proj"}};
   if (roles[0] == R::output) return "lm_head";
+  if (const auto own = kLfm2Names.find(roles[0]);
+      spec.architecture == "lfm2" && own != kLfm2Names.end()) {
+    return "model.layers." + std::to_string(layer) + "." + own->second;
+  }
   const bool granite4 = spec.model_type == "granitemoehybrid";
   std::string name = kNames.at(roles[0]);
   if (roles.size() == 3) name = "self_attn.qkv_proj";
@@ -121,6 +130,8 @@ RandomLora random_lora(const RandomModelSpec& spec, uint64_t seed, double alpha)
       for (const R role : {R::attn_q, R::attn_k, R::attn_v}) add({role}, l);
     }
     add({R::attn_out}, l);
+    add({R::conv_b, R::conv_c, R::conv_x}, l);
+    add({R::conv_out}, l);
     if (fused_ffn) {
       add({R::ffn_gate, R::ffn_up}, l);
     } else {
@@ -142,8 +153,8 @@ GgufWriter gguf_lora(const RandomLora& lora) {
              std::string(reinterpret_cast<const char*>(up), out * p.rank * sizeof(float)));
   };
   for (const LoraPair& p : lora.pairs) {
-    // Only a phi3 has fused tensors there.
-    if (p.roles.size() == 1 || lora.architecture == "phi3") {
+    // Only a phi3 has fused tensors there, and convolutions do.
+    if (p.roles.size() == 1 || lora.architecture == "phi3" || p.roles[0] == R::conv_b) {
       add(gguf_stem(p.roles, p.layer), p, p.up.data(), p.up.size() / p.rank);
       continue;
     }
@@ -215,7 +226,7 @@ std::string write_merged_model(const RandomModelSpec& spec,
     for (const auto& [lora, scale] : loras) {
       for (const LoraPair& p : lora->pairs) {
         std::vector<std::vector<R>> tensors;  // of the GGUF
-        if (spec.architecture == "phi3") {
+        if (spec.architecture == "phi3" || p.roles[0] == R::conv_b) {
           tensors.push_back(p.roles);
         } else {
           for (const R role : p.roles) tensors.push_back({role});

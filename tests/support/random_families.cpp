@@ -124,6 +124,12 @@ std::vector<RandomFamily> random_families() {
   mxfp4.window = 17;
   mxfp4.yarn_factor = 8;
   mxfp4.blocks = {BlockType::mxfp4};
+  // Attention in layers 2 and 5 of eight: the last one convolves, as in LFM2. d_model is not twice
+  // kv_dim. llama.cpp wants the heads to be as wide together as the model.
+  RandomModelSpec& lfm2 = add("lfm2", "lfm2");
+  lfm2.head_dim = 12;
+  lfm2.tied = true;
+  lfm2.conv_taps = 3;
   return all;
 }
 

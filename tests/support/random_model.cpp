@@ -136,7 +136,7 @@ GgufWriter random_model(const RandomModelSpec& spec) {
   };
   const bool whole_norm = is({"olmo2", "olmoe"});
   const bool qk_norm =
-      whole_norm || is({"qwen3", "gemma3", "exaone4", "hunyuan-dense", "qwen3moe"});
+      whole_norm || is({"qwen3", "gemma3", "exaone4", "hunyuan-dense", "qwen3moe", "lfm2"});
   const bool post_only = is({"exaone4", "olmo2"});
   const bool fused = spec.architecture == "phi3";
   const bool tied = spec.tied || gemma;
@@ -144,7 +144,16 @@ GgufWriter random_model(const RandomModelSpec& spec) {
   w.u32(arch + "block_count", spec.n_layers).u32(arch + "embedding_length", spec.d_model);
   w.u32(arch + "feed_forward_length", spec.d_ff).u32(arch + "context_length", spec.context);
   w.u32(arch + "attention.head_count", spec.n_heads);
-  w.u32(arch + "attention.head_count_kv", spec.n_kv_heads);
+  if (is({"lfm2"})) {
+    std::vector<int32_t> heads;
+    for (uint32_t i = 0; i < spec.n_layers; ++i) {
+      heads.push_back(spec.convolves(i) ? 0 : static_cast<int32_t>(spec.n_kv_heads));
+    }
+    w.i32s(arch + "attention.head_count_kv", heads);
+    w.u32(arch + "shortconv.l_cache", spec.conv_taps);
+  } else {
+    w.u32(arch + "attention.head_count_kv", spec.n_kv_heads);
+  }
   w.u32(arch + "attention.key_length", spec.head_dim);
   w.u32(arch + "attention.value_length", spec.head_dim);
   w.f32(arch + "attention.layer_norm_rms_epsilon", 1e-5f);
@@ -256,14 +265,19 @@ GgufWriter random_model(const RandomModelSpec& spec) {
   for (uint32_t l = 0; l < spec.n_layers; ++l) {
     const std::string blk = "blk." + std::to_string(l) + ".";
     if (!post_only) add(blk + "attn_norm.weight", DType::f32, {d}, 1, 0.1);
-    if (fused) {
+    const bool convolves = spec.convolves(l);
+    if (convolves) {
+      matrix(blk + "shortconv.in_proj.weight", d, 3 * d, 1.2);
+      add(blk + "shortconv.conv.weight", DType::f32, {spec.conv_taps, d}, 0, 0.6);
+      matrix(blk + "shortconv.out_proj.weight", d, d, 0.8);
+    } else if (fused) {
       matrix(blk + "attn_qkv.weight", d, q_dim + 2 * kv_dim, 1.4);
     } else {
       matrix(blk + "attn_q.weight", d, q_dim, 1.4);
       matrix(blk + "attn_k.weight", d, kv_dim, 1.4);
       matrix(blk + "attn_v.weight", d, kv_dim, 1.5);
     }
-    matrix(blk + "attn_output.weight", q_dim, d, 1);
+    if (!convolves) matrix(blk + "attn_output.weight", q_dim, d, 1);
     const bool gpt_oss = is({"gpt-oss"});
     if (spec.biases || gpt_oss || is({"qwen2", "seed_oss"})) {
       add(blk + "attn_q.bias", DType::f32, {q_dim}, 0, 0.5);
@@ -276,7 +290,7 @@ GgufWriter random_model(const RandomModelSpec& spec) {
       add(blk + "ffn_up.bias", DType::f32, {spec.d_ff}, 0, 0.3);
       add(blk + "ffn_down.bias", DType::f32, {d}, 0, 0.2);
     }
-    if (qk_norm) {
+    if (qk_norm && !convolves) {
       const uint64_t head = spec.head_dim;
       add(blk + "attn_q_norm.weight", DType::f32, {whole_norm ? q_dim : head}, 1.4, 0.2);
       add(blk + "attn_k_norm.weight", DType::f32, {whole_norm ? kv_dim : head}, 1.4, 0.2);
@@ -316,7 +330,7 @@ GgufWriter random_model(const RandomModelSpec& spec) {
     matrix(blk + "ffn_up.weight", d, fused ? 2 * uint64_t{spec.d_ff} : spec.d_ff, 1);
     matrix(blk + "ffn_down.weight", spec.d_ff, d, 1);
   }
-  add("output_norm.weight", DType::f32, {d}, 1, 0.1);
+  add(is({"lfm2"}) ? "token_embd_norm.weight" : "output_norm.weight", DType::f32, {d}, 1, 0.1);
   if (!tied) matrix("output.weight", d, spec.n_vocab, 2.5);
   return w;
 }

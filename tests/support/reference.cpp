@@ -58,6 +58,9 @@ ReferenceModel::ReferenceModel(const std::string& path) {
   const auto get = [&](TensorRole role, uint32_t layer) {
     return to_double(source.tensor(role, layer));
   };
+  const auto where = [&](TensorRole role, uint32_t layer) {
+    return has_tensor(role, config_, layer) ? get(role, layer) : Matrix();
+  };
   const auto norm_of = [&](TensorRole role, uint32_t layer) {
     std::vector<double> w = get(role, layer);
     for (double& e : w) e += static_cast<double>(config_.norm_offset);
@@ -74,10 +77,10 @@ ReferenceModel::ReferenceModel(const std::string& path) {
   for (uint32_t l = 0; l < config_.n_layers; ++l) {
     const bool pre = config_.pre_norms;
     Layer w{pre ? norm_of(R::attn_norm, l) : Matrix(),
-            get(R::attn_q, l),
-            get(R::attn_k, l),
-            get(R::attn_v, l),
-            get(R::attn_out, l),
+            where(R::attn_q, l),
+            where(R::attn_k, l),
+            where(R::attn_v, l),
+            where(R::attn_out, l),
             pre ? norm_of(R::ffn_norm, l) : Matrix(),
             common(R::ffn_gate, R::shared_gate, l),
             common(R::ffn_up, R::shared_up, l),
@@ -102,7 +105,12 @@ ReferenceModel::ReferenceModel(const std::string& path) {
             {},
             {},
             {},
-            {}};
+            {},
+            where(R::conv_b, l),
+            where(R::conv_c, l),
+            where(R::conv_x, l),
+            where(R::conv_taps, l),
+            where(R::conv_out, l)};
     for (uint32_t e = 0; config_.has_experts(l) && e < config_.experts.count; ++e) {
       w.expert_gate.push_back(to_double(source.expert_tensor(R::expert_gate, l, e)));
       w.expert_up.push_back(to_double(source.expert_tensor(R::expert_up, l, e)));
@@ -124,22 +132,22 @@ ReferenceModel::ReferenceModel(const std::string& path) {
     w.expert_up_bias = biases(R::expert_up_bias);
     w.expert_down_bias = biases(R::expert_down_bias);
     if (has_tensor(R::router_choice, config_, l)) w.router_choice = get(R::router_choice, l);
-    if (config_.qkv_bias) {
+    if (config_.qkv_bias && !config_.conv.has(l)) {
       w.q_bias = get(R::attn_q_bias, l);
       w.k_bias = get(R::attn_k_bias, l);
       w.v_bias = get(R::attn_v_bias, l);
     }
-    if (config_.attn_out_bias) w.out_bias = get(R::attn_out_bias, l);
+    if (has_tensor(R::attn_out_bias, config_, l)) w.out_bias = get(R::attn_out_bias, l);
     if (has_tensor(R::ffn_gate_bias, config_, l)) {
       w.gate_bias = get(R::ffn_gate_bias, l);
       w.up_bias = get(R::ffn_up_bias, l);
       w.down_bias = get(R::ffn_down_bias, l);
     }
-    if (config_.qk_norm != QkNorm::none) {
+    if (has_tensor(R::attn_q_norm, config_, l)) {
       w.q_norm = norm_of(R::attn_q_norm, l);
       w.k_norm = norm_of(R::attn_k_norm, l);
     }
-    if (config_.attn_sinks) w.sinks = get(R::attn_sinks, l);
+    if (has_tensor(R::attn_sinks, config_, l)) w.sinks = get(R::attn_sinks, l);
     if (config_.post_norms) {
       w.attn_post_norm = norm_of(R::attn_post_norm, l);
       w.ffn_post_norm = norm_of(R::ffn_post_norm, l);
@@ -190,6 +198,7 @@ void ReferenceModel::rotate(uint32_t layer, double* row, uint32_t n_heads, size_
 std::vector<double> ReferenceModel::rotate_rows(uint32_t layer,
                                                 const std::vector<double>& k) const {
   std::vector<double> out(k);
+  if (config_.conv.has(layer)) return out;
   for (size_t row = 0; row < k.size() / kv_dim(); ++row) {
     rotate(layer, &out[row * kv_dim()], config_.n_kv_heads, row);
   }
@@ -228,6 +237,15 @@ void ReferenceModel::project_kv(uint32_t layer, const std::vector<double>& x,
                                 std::vector<double>& k, std::vector<double>& v) const {
   const Layer& w = layers_[layer];
   const std::vector<double> normed = norm(x, w.attn_norm);
+  if (config_.conv.has(layer)) {
+    std::vector<double> u = multiply(w.conv_b, normed);
+    const std::vector<double> factor = multiply(w.conv_x, normed);
+    for (size_t i = 0; i < u.size(); ++i) u[i] *= factor[i];
+    const auto half = u.begin() + static_cast<int64_t>(u.size() / 2);
+    k.insert(k.end(), u.begin(), half);
+    v.insert(v.end(), half, u.end());
+    return;
+  }
   // Where K is normalised after RoPE, its weights come with the rotation.
   const bool late = config_.qk_norm == QkNorm::after_rope;
   const std::vector<double> row_k =
@@ -284,15 +302,43 @@ void ReferenceModel::add(std::vector<double>& x, std::vector<double> y, const Ma
   for (size_t i = 0; i < x.size(); ++i) x[i] += static_cast<double>(config_.residual_scale) * y[i];
 }
 
+std::vector<double> ReferenceModel::convolve(uint32_t layer, size_t pos,
+                                             const std::vector<double>& k,
+                                             const std::vector<double>& v,
+                                             const std::vector<double>& x) const {
+  const Layer& w = layers_[layer];
+  const size_t half = x.size() / 2, n_taps = config_.conv.taps;
+  std::vector<double> y = multiply(w.conv_c, norm(x, w.attn_norm));
+  for (size_t i = 0; i < y.size(); ++i) {
+    double sum = 0;
+    for (size_t back = 0; back < n_taps && back <= pos; ++back) {
+      const std::vector<double>& plane = i < half ? k : v;
+      sum += w.conv_taps[i * n_taps + (n_taps - 1 - back)] * plane[(pos - back) * half + i % half];
+    }
+    y[i] *= sum;
+  }
+  return multiply(w.conv_out, y);
+}
+
+uint32_t ReferenceModel::dependent_layer() const {
+  uint32_t n = 0;
+  for (uint32_t l = 0; l < config_.n_layers; ++l) {
+    if (config_.conv.has(l)) continue;
+    if (n++ == 1) return l;
+  }
+  return 0;
+}
+
 void ReferenceModel::attend_and_feed(uint32_t layer, size_t pos,
                                      const std::vector<double>& rotated_k,
                                      const std::vector<double>& v, std::vector<double>& x,
                                      const ReferenceTempering& tempering) const {
   const Layer& w = layers_[layer];
-  const std::vector<double> q = query(layer, pos, x);
+  const bool convolves = config_.conv.has(layer);
+  const std::vector<double> q = convolves ? x : query(layer, pos, x);
   const size_t dim = config_.head_dim;
   std::vector<double> mixed(q.size(), 0.0);
-  for (size_t h = 0; h < config_.n_heads; ++h) {
+  for (size_t h = 0; h < config_.n_heads && !convolves; ++h) {
     const std::vector<double> p = probabilities(layer, pos, h, q, rotated_k, tempering);
     for (size_t j = 0; j <= pos; ++j) {
       if (p[j] == 0) continue;
@@ -301,7 +347,8 @@ void ReferenceModel::attend_and_feed(uint32_t layer, size_t pos,
       }
     }
   }
-  add(x, project(w.out, w.out_bias, {}, mixed), w.attn_post_norm);
+  add(x, convolves ? convolve(layer, pos, rotated_k, v, x) : project(w.out, w.out_bias, {}, mixed),
+      w.attn_post_norm);
 
   const std::vector<double> normed = norm(x, w.ffn_norm);
   std::vector<double> fed(x.size(), 0.0);
@@ -365,8 +412,9 @@ std::vector<double> ReferenceModel::feed_experts(const Layer& w,
 std::vector<double> ReferenceModel::attention(uint32_t layer, size_t pos,
                                               const std::vector<double>& rotated_k,
                                               const std::vector<double>& x) const {
-  const std::vector<double> q = query(layer, pos, x);
   std::vector<double> mean(pos + 1, 0.0);
+  if (config_.conv.has(layer)) return mean;
+  const std::vector<double> q = query(layer, pos, x);
   for (size_t h = 0; h < config_.n_heads; ++h) {
     const std::vector<double> p = probabilities(layer, pos, h, q, rotated_k, {});
     for (size_t j = 0; j <= pos; ++j) mean[j] += p[j] / config_.n_heads;
@@ -389,6 +437,8 @@ ReferenceModel::Impact ReferenceModel::context_impact(const std::vector<int32_t>
       for (size_t i = 0; i < x.size(); ++i) attend_and_feed(l, i, rotated, v, x[i]);
     }
   };
+  double n_attending = 0;
+  for (uint32_t l = 0; l < config_.n_layers; ++l) n_attending += config_.conv.has(l) ? 0 : 1;
   std::vector<double> outside(n, 1.0), inside(n, 0.0);
   std::vector<int32_t> context;
   if (bos_ >= 0) context.push_back(bos_);
@@ -396,7 +446,7 @@ ReferenceModel::Impact ReferenceModel::context_impact(const std::vector<int32_t>
                  tokens.begin() + static_cast<int64_t>(std::min<size_t>(n, 64)));
   context.resize(std::min(context.size(), context_ - n));
   using Rows = std::vector<std::vector<double>>;
-  const uint32_t layer = config_.n_layers > 1 ? 1 : 0;
+  const uint32_t layer = dependent_layer();
   std::vector<double> k_before;
   prefill_layers(context, [&](uint32_t l, const Rows&, const std::vector<double>& k) {
     if (l == layer) k_before = k;
@@ -410,7 +460,7 @@ ReferenceModel::Impact ReferenceModel::context_impact(const std::vector<int32_t>
     for (size_t i = 0; i < n; ++i) {
       const std::vector<double> p = attention(l, before + i, rotated, x[before + i]);
       for (size_t j = before; j < p.size(); ++j) {
-        inside[j - before] += p[j] / static_cast<double>(n - (j - before)) / config_.n_layers;
+        inside[j - before] += p[j] / static_cast<double>(n - (j - before)) / n_attending;
       }
     }
     if (l != layer || context.empty()) return;
@@ -465,8 +515,10 @@ ReferenceKv ReferenceModel::chunk(const std::vector<int32_t>& tokens,
   ReferenceKv kv = prefill(all).kv;
   kv.n_rows = tokens.size();
   for (auto* planes : {&kv.k, &kv.v}) {
-    for (auto& plane : *planes) {
-      plane.erase(plane.begin(), plane.begin() + static_cast<int64_t>(prefix.size() * kv_dim()));
+    for (uint32_t l = 0; l < config_.n_layers; ++l) {
+      std::vector<double>& plane = (*planes)[l];
+      plane.erase(plane.begin(),
+                  plane.begin() + static_cast<int64_t>(prefix.size() * plane_dim(l)));
       for (double& e : plane) e = round_to(e, dtype);
     }
   }

@@ -10,11 +10,12 @@
 
 namespace blend::test {
 
-// K (before RoPE) and V of consecutive rows, every layer.
+// K (before RoPE) and V of consecutive rows, every layer; where a layer convolves, the halves of
+// the rows' u (ShortConv in model/config.h).
 struct ReferenceKv {
   size_t n_rows = 0;
-  std::vector<std::vector<double>> k;  // [n_layers][n_rows * kv_dim]
-  std::vector<std::vector<double>> v;  // [n_layers][n_rows * kv_dim]
+  std::vector<std::vector<double>> k;  // [n_layers][n_rows * plane_dim()]
+  std::vector<std::vector<double>> v;  // [n_layers][n_rows * plane_dim()]
 };
 
 struct ReferencePrefill {
@@ -38,6 +39,12 @@ class ReferenceModel {
 
   const ModelConfig& config() const { return config_; }
   size_t kv_dim() const { return config_.kv_dim(); }
+  // Elements of k, and of v, of a row.
+  size_t plane_dim(uint32_t layer) const {
+    return config_.conv.has(layer) ? config_.d_model / 2 : config_.kv_dim();
+  }
+  // The first layer whose K and V depend on rows far away.
+  uint32_t dependent_layer() const;
 
   // Full prefill: row i at position i attends to rows 0..i.
   ReferencePrefill prefill(const std::vector<int32_t>& tokens) const;
@@ -59,7 +66,7 @@ class ReferenceModel {
 
   // ---- The pieces of a layer, for reference_fusion.cpp.
   std::vector<double> embed(int32_t token) const;  // [d_model]
-  // K and V of one row from its residual stream x: appended to k and v, [kv_dim] each.
+  // K and V of one row from its residual stream x: appended to k and v, [plane_dim()] each.
   void project_kv(uint32_t layer, const std::vector<double>& x, std::vector<double>& k,
                   std::vector<double>& v) const;
   // Attention over the rows of k and v that a row at `pos` sees (row j is at position j), then the
@@ -67,7 +74,8 @@ class ReferenceModel {
   void attend_and_feed(uint32_t layer, size_t pos, const std::vector<double>& rotated_k,
                        const std::vector<double>& v, std::vector<double>& x,
                        const ReferenceTempering& tempering = {}) const;
-  // The probability that a row at `pos` puts on each of the first pos + 1 rows, mean over heads.
+  // The probability that a row at `pos` puts on each of the first pos + 1 rows, mean over heads;
+  // zeros where the layer convolves.
   std::vector<double> attention(uint32_t layer, size_t pos, const std::vector<double>& rotated_k,
                                 const std::vector<double>& x) const;
   // Every row of k turned to its position, as the layer does it; [rows * kv_dim].
@@ -85,7 +93,12 @@ class ReferenceModel {
     Matrix router, router_choice, router_bias;
     std::vector<Matrix> expert_gate_bias, expert_up_bias, expert_down_bias;
     std::vector<Matrix> expert_gate, expert_up, expert_down;
+    // Of a layer that convolves, which has none of q, k, v and out.
+    Matrix conv_b, conv_c, conv_x, conv_taps, conv_out;
   };
+  // The output of a layer's convolution for the row at `pos`; k, v: the halves of u of all rows.
+  std::vector<double> convolve(uint32_t layer, size_t pos, const std::vector<double>& k,
+                               const std::vector<double>& v, const std::vector<double>& x) const;
 
   // x itself where there is no such norm.
   std::vector<double> norm(const std::vector<double>& x, const Matrix& weight) const;

@@ -215,7 +215,10 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
   if (chooses) {
     out.checks = options.check_layers;
     if (out.checks.empty()) {
-      out.checks = {{measures ? options.check_layer : 0, options.ratio}};
+      const uint32_t first = model.config().conv.taps == 0
+                                 ? options.check_layer
+                                 : std::max(options.check_layer, model.dependent_layer());
+      out.checks = {{measures ? first : 0, options.ratio}};
       if (has_term(options, BLEND_POLICY_CASCADE)) {
         const double through = std::min(1.0, std::max(0.15, 2 * options.ratio));
         out.checks.insert(out.checks.begin(), {0, through});
@@ -252,8 +255,8 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
     } else {
       out.n_always += s.tokens.size();
       for (uint32_t l = 0; l < n_layers; ++l) {
-        stored.k[l].resize(stored.k[l].size() + s.tokens.size() * kv_dim);
-        stored.v[l].resize(stored.v[l].size() + s.tokens.size() * kv_dim);
+        stored.k[l].resize(stored.k[l].size() + s.tokens.size() * model.plane_dim(l));
+        stored.v[l].resize(stored.v[l].size() + s.tokens.size() * model.plane_dim(l));
       }
     }
     ReferenceModel::Impact impact;
@@ -305,20 +308,23 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
   // not of the first or the last sixth.
   if (probes) {
     const bool middle = has_term(options, BLEND_POLICY_ATTENTION);
-    const uint32_t first_asked = middle ? n_layers / 6 : 1;
-    const uint32_t end_asked = middle ? n_layers - n_layers / 6 : 2;
+    const uint32_t first_asked = middle ? n_layers / 6 : model.dependent_layer();
+    uint32_t end_asked = middle ? n_layers - n_layers / 6 : first_asked + 1;
+    // The last layer that is asked attends.
+    while (model.config().conv.has(end_asked - 1)) --end_asked;
     const double parts = static_cast<double>(question_rows) * (end_asked - first_asked);
     std::vector<std::vector<double>> asked(n);
     std::vector<double> k, v;
     for (uint32_t l = 0; l < end_asked; ++l) {
+      const size_t dim = model.plane_dim(l);
       k = stored.k[l], v = stored.v[l];
       for (uint32_t i = 0; i < n; ++i) {
         if (rows[i] != Row::always) continue;
         if (l == 0) asked[i] = model.embed(tokens[i]);
         std::vector<double> fresh_k, fresh_v;
         model.project_kv(l, asked[i], fresh_k, fresh_v);
-        std::copy(fresh_k.begin(), fresh_k.end(), k.begin() + static_cast<int64_t>(i * kv_dim));
-        std::copy(fresh_v.begin(), fresh_v.end(), v.begin() + static_cast<int64_t>(i * kv_dim));
+        std::copy(fresh_k.begin(), fresh_k.end(), k.begin() + static_cast<int64_t>(i * dim));
+        std::copy(fresh_v.begin(), fresh_v.end(), v.begin() + static_cast<int64_t>(i * dim));
       }
       const std::vector<double> rotated = model.rotate_rows(l, k);
       for (uint32_t i = 0; i < n; ++i) {
@@ -353,8 +359,9 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
     for (const uint32_t i : active) {
       std::vector<double> fresh_k, fresh_v;
       model.project_kv(l, x[i], fresh_k, fresh_v);
-      std::copy(fresh_k.begin(), fresh_k.end(), k.begin() + static_cast<int64_t>(i * kv_dim));
-      std::copy(fresh_v.begin(), fresh_v.end(), v.begin() + static_cast<int64_t>(i * kv_dim));
+      const auto at = static_cast<int64_t>(i * model.plane_dim(l));
+      std::copy(fresh_k.begin(), fresh_k.end(), k.begin() + at);
+      std::copy(fresh_v.begin(), fresh_v.end(), v.begin() + at);
     }
     // What is stored here stays so in every later layer.
     for (uint32_t i = 0; i < out.tempered_from.size(); ++i) {
@@ -471,16 +478,17 @@ void reference_decode(const ReferenceModel& model, ReferenceFusion& fusion,
 void reference_replace(const ReferenceModel& model, ReferenceFusion& fusion,
                        std::vector<int32_t>& all, size_t first, size_t n_old,
                        const std::vector<int32_t>& tokens) {
-  const size_t kv_dim = model.kv_dim(), n_layers = model.config().n_layers;
+  const uint32_t n_layers = model.config().n_layers;
   const ReferenceKv before = fusion.kv;
-  const auto rows = [&](const std::vector<double>& plane, size_t from, size_t to) {
-    return std::vector<double>(plane.begin() + static_cast<int64_t>(from * kv_dim),
-                               plane.begin() + static_cast<int64_t>(to * kv_dim));
+  const auto rows = [&](uint32_t l, const std::vector<double>& plane, size_t from, size_t to) {
+    const size_t dim = model.plane_dim(l);
+    return std::vector<double>(plane.begin() + static_cast<int64_t>(from * dim),
+                               plane.begin() + static_cast<int64_t>(to * dim));
   };
   const auto cut = [&](size_t n) {
-    for (size_t l = 0; l < n_layers; ++l) {
-      fusion.kv.k[l].resize(n * kv_dim);
-      fusion.kv.v[l].resize(n * kv_dim);
+    for (uint32_t l = 0; l < n_layers; ++l) {
+      fusion.kv.k[l].resize(n * model.plane_dim(l));
+      fusion.kv.v[l].resize(n * model.plane_dim(l));
     }
     fusion.kv.n_rows = n;
   };
@@ -493,9 +501,9 @@ void reference_replace(const ReferenceModel& model, ReferenceFusion& fusion,
         UINT32_MAX);
   }
   reference_decode(model, fusion, tokens);
-  for (size_t l = 0; l < n_layers; ++l) {
-    const auto k = rows(before.k[l], first + n_old, before.n_rows);
-    const auto v = rows(before.v[l], first + n_old, before.n_rows);
+  for (uint32_t l = 0; l < n_layers; ++l) {
+    const auto k = rows(l, before.k[l], first + n_old, before.n_rows);
+    const auto v = rows(l, before.v[l], first + n_old, before.n_rows);
     fusion.kv.k[l].insert(fusion.kv.k[l].end(), k.begin(), k.end());
     fusion.kv.v[l].insert(fusion.kv.v[l].end(), v.begin(), v.end());
   }

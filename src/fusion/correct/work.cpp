@@ -13,8 +13,9 @@ double Work::pairs(uint32_t layer, std::span<const uint32_t> rows) const {
   return sum;
 }
 
-void Work::add_kv(size_t n_rows) {
-  flops_ += static_cast<double>(n_rows) * 2.0 * config_->d_model * 2.0 * config_->kv_dim();
+void Work::add_kv(uint32_t layer, size_t n_rows) {
+  const uint32_t dim = config_->conv.has(layer) ? config_->d_model : config_->kv_dim();
+  flops_ += static_cast<double>(n_rows) * 2.0 * config_->d_model * 2.0 * dim;
 }
 
 void Work::add_layer(uint32_t layer, std::span<const uint32_t> rows) {
@@ -25,8 +26,10 @@ void Work::add_layer(uint32_t layer, std::span<const uint32_t> rows) {
     d_ff += static_cast<double>(e.used) * e.d_ff;
     flops_ += static_cast<double>(rows.size()) * 2.0 * d * e.count;  // the router
   }
-  flops_ += static_cast<double>(rows.size()) * 2.0 * (2.0 * d * q_dim + 3.0 * d * d_ff) +
-            pairs(layer, rows) * 4.0 * q_dim;
+  const bool convolves = config_->conv.has(layer);
+  const double inner = convolves ? d : q_dim;  // of C and the output, or Q and the output
+  flops_ += static_cast<double>(rows.size()) * 2.0 * (2.0 * d * inner + 3.0 * d * d_ff);
+  if (!convolves) flops_ += pairs(layer, rows) * 4.0 * q_dim;
 }
 
 void Work::add_attention_mass(uint32_t layer, std::span<const uint32_t> rows) {
@@ -35,6 +38,7 @@ void Work::add_attention_mass(uint32_t layer, std::span<const uint32_t> rows) {
 }
 
 void Work::add_scores(uint32_t layer, std::span<const uint32_t> rows) {
+  if (config_->conv.has(layer)) return;
   flops_ += pairs(layer, rows) * 2.0 * config_->q_dim();
 }
 

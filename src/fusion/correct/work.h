@@ -17,7 +17,7 @@ class Work {
   explicit Work(const ModelConfig& config) : config_(&config) {}
 
   // K and V of n_rows.
-  void add_kv(size_t n_rows);
+  void add_kv(uint32_t layer, size_t n_rows);
   // Attention and feed-forward of `rows` at `layer`; each row attends to all earlier rows in the
   // layer's window.
   void add_layer(uint32_t layer, std::span<const uint32_t> rows);

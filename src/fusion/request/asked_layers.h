@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace blend {
 
@@ -22,8 +23,9 @@ struct LayerRange {
   bool has(uint32_t layer) const { return layer >= first && layer <= last; }
 };
 
-// The layers whose attention is read. All layers up to the last of them are computed for the
-// question's rows. n_layers >= 2; `what` is not `nothing`.
-LayerRange asked_layers(Asks what, uint32_t n_layers);
+// The layers whose attention is read: of these, those that attend; the last does. All layers up to
+// it are computed for the question's rows. n_layers >= 2; `what` is not `nothing`; convolves: of
+// model/config.h.
+LayerRange asked_layers(Asks what, uint32_t n_layers, const std::vector<bool>& convolves);
 
 }  // namespace blend

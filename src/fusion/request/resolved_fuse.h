@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "control/pass_choice.h"
 #include "fusion/request/asked_layers.h"
@@ -23,6 +24,7 @@ struct ResolvedFuse {
   Needs needs;                                     // of ranking
   bool tempers = false;  // rows that keep their stored K, V are attended to as APE does
   uint32_t n_layers = 0;
+  std::vector<bool> convolves;         // of the model's layers (model/config.h)
   Schedule schedule;                   // with the ratio in force; empty: nothing is chosen
   bool own_schedule = false;           // the host's, with its ratios
   double ratio = kPaperRatio;          // the host's, or the start of an automatic one
@@ -37,7 +39,7 @@ struct ResolvedFuse {
   // Mean over the layers; `ratio` if no rows are chosen.
   double mean_ratio() const;
   // The layers at which a policy that probes reads the question's attention.
-  LayerRange asked() const { return asked_layers(needs.asks, n_layers); }
+  LayerRange asked() const { return asked_layers(needs.asks, n_layers, convolves); }
   // Whether the drift maps begin at the first check layer that measures.
   bool has_drift_for_schedule() const;
   // For a fuse that chooses rows: the first layer at which stored K, V of rows that are not exact

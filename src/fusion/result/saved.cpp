@@ -65,15 +65,16 @@ Result<std::shared_ptr<const ChunkRecord>> record_sequence(Sequence& sequence, D
   const ChunkShape& shape = record->meta.shape;
   BLEND_ASSIGN(record->data, AlignedBuffer::allocate(shape.total_bytes()));
   const uint32_t block = std::min(kBlockRows, shape.n_tokens);
+  const ModelConfig& c = sequence.model().config();
   BLEND_ASSIGN(const std::unique_ptr<DeviceBuffer> buffer,
-               b.allocate(static_cast<size_t>(block * 2 * int64_t{shape.kv_dim} *
+               b.allocate(static_cast<size_t>(block * int64_t{c.widest_row()} *
                                               b.traits().activation_bytes)));
   for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
     const size_t row_bytes = shape.row_bytes(layer);
     BLEND_RETURN_IF_ERROR(watch.report(layer, shape.n_layers));
     for (uint32_t first = 0; first < shape.n_tokens; first += block) {
       const uint32_t rows = std::min(block, shape.n_tokens - first);
-      const Tensor kv{buffer->data(), rows, 2 * int64_t{shape.layer(layer).width}, b.traits().activation_bytes};
+      const Tensor kv{buffer->data(), rows, c.row_dim(layer), b.traits().activation_bytes};
       BLEND_RETURN_IF_ERROR(
           b.fusion().read_kv(sequence.cache(), layer, sequence.ropes().keys(layer), first, kv));
       BLEND_RETURN_IF_ERROR(b.fusion()

@@ -79,7 +79,7 @@ void LayerSession::placed() {
   blend_layer_info& info = layers_[layer_];
   info.layer = layer_;
   info.rows_kv = rows().size();
-  work_.add_kv(rows().size() - n_known());
+  work_.add_kv(layer_, rows().size() - n_known());
   // Computed now, they were placed to be asked about.
   if (layer_ < repeated_ && !placed_again_) info.rows_placed -= selection_.selected().size();
   if (probes_here()) {

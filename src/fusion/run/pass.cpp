@@ -103,7 +103,7 @@ Status Pass::compute_kv(const Watch& watch) {
   KvCache& cache = out_.sequence->cache();
   const Ropes& ropes = out_.sequence->ropes();
   const uint32_t* const slots = rows().data();
-  kv_ = forward_->kv(static_cast<uint32_t>(rows().size()));
+  kv_ = forward_->kv(layer, static_cast<uint32_t>(rows().size()));
   if (session_.all_go_on()) {
     return forward_->compute_qkv(layer, cache, ropes, x(), slots, kv_, watch);
   }

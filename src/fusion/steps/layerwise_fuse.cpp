@@ -42,6 +42,12 @@ Result<std::unique_ptr<LayerwiseFuse>> LayerwiseFuse::create(
                   "APE changes the attention to stored rows, which is the host's here: choose a "
                   "policy that recomputes rows, or reuse"};
   }
+  if (model->config().conv.taps != 0) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "layers of this %s convolve: what they keep of a row is not K and V, and a "
+                      "host's cache cannot take it; let libblend run the model (blend_fuse)",
+                      model->config().architecture.c_str());
+  }
   std::unique_ptr<LayerwiseFuse> p(
       new LayerwiseFuse(std::move(model), std::move(store), std::move(job)));
   if (access.fidelity != nullptr) access.fidelity->look(p->model_->fingerprint());

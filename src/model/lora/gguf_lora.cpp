@@ -44,6 +44,15 @@ Status check_keys(const GgufReader& gguf, const ModelConfig& config) {
 Result<LoraTarget> target_of(const std::string& name, const ModelConfig& config, int64_t out) {
   using R = TensorRole;
   constexpr std::string_view kQkv = "attn_qkv.weight", kQ = "attn_q.weight";
+  constexpr std::string_view kConvIn = "shortconv.in_proj.weight",
+                             kConvOut = "shortconv.out_proj.weight";
+  if (name.ends_with(kConvIn)) {
+    std::string out_proj = name;
+    out_proj.replace(out_proj.size() - kConvIn.size(), kConvIn.size(), kConvOut);
+    if (const std::optional<GgufPlace> place = gguf_place(out_proj)) {
+      return LoraTarget{{R::conv_b, R::conv_c, R::conv_x}, place->layer};
+    }
+  }
   std::string own = name;
   const bool qkv = name.ends_with(kQkv);
   if (qkv) own.replace(own.size() - kQkv.size(), kQkv.size(), kQ);
@@ -57,6 +66,8 @@ Result<LoraTarget> target_of(const std::string& name, const ModelConfig& config,
       return no_lora_of(name, "embeddings");
     case R::router:
       return no_lora_of(name, "routers");
+    case R::conv_taps:
+      return no_lora_of(name, "convolutions' taps");
     case R::shared_gate:
     case R::shared_up:
     case R::shared_down:

@@ -158,6 +158,12 @@ const std::vector<Module>& modules() {
       {"mlp.down_proj", {R::ffn_down}},
       {"shared_mlp.input_linear", {R::ffn_gate, R::ffn_up}},
       {"shared_mlp.output_linear", {R::ffn_down}},
+      {"self_attn.out_proj", {R::attn_out}},  // LFM2's names
+      {"feed_forward.w1", {R::ffn_gate}},
+      {"feed_forward.w3", {R::ffn_up}},
+      {"feed_forward.w2", {R::ffn_down}},
+      {"conv.in_proj", {R::conv_b, R::conv_c, R::conv_x}},
+      {"conv.out_proj", {R::conv_out}},
   };
   return all;
 }

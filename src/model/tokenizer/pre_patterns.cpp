@@ -52,6 +52,7 @@ constexpr Family kFamilies[] = {
     {"llama3", {kLlama3}, true, true},
     {"llama-v3", {kLlama3}, true, true},
     {"falcon3", {kLlama3}, true, true},
+    {"lfm2", {kLlama3}, true, true},
     {"dbrx", {kLlama3}, false, false},
     {"smaug-bpe", {kLlama3}, false, false},
     {"qwen2", {kQwen2}, false, false, true},

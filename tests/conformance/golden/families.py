@@ -78,17 +78,22 @@ def windows_but(every, n_layers):
 def config_of(g, family):
     import transformers as t
     n_layers, window = g("block_count"), g("attention.sliding_window")
+    kv_heads = g("attention.head_count_kv")  # a list where some layers have none: they convolve
     common = dict(
         vocab_size=len(g.keys["tokenizer.ggml.tokens"]), hidden_size=g("embedding_length"),
         intermediate_size=g("feed_forward_length"), num_hidden_layers=n_layers,
         num_attention_heads=g("attention.head_count"),
-        num_key_value_heads=g("attention.head_count_kv"), head_dim=g("attention.key_length"),
+        num_key_value_heads=max(kv_heads) if isinstance(kv_heads, list) else kv_heads, head_dim=g("attention.key_length"),
         rms_norm_eps=g("attention.layer_norm_rms_epsilon"),
         max_position_embeddings=g("context_length"), rope_parameters=rope_parameters(g),
         tie_word_embeddings="output.weight" not in g.tensors, attn_implementation="eager")
     biased = "blk.0.ffn_gate.bias" in g.tensors
     used = dict(num_experts_per_tok=g("expert_used_count"))
     match g.architecture:
+        case "lfm2":
+            return t.Lfm2Config(**common, norm_eps=common["rms_norm_eps"], conv_L_cache=g("shortconv.l_cache"),
+                                block_auto_adjust_ff_dim=False,
+                                layer_types=["full_attention" if n else "conv" for n in kv_heads])
         case "qwen3moe":
             return t.Qwen3MoeConfig(**common, **used, num_experts=g("expert_count"), norm_topk_prob=True,
                                     moe_intermediate_size=g("expert_feed_forward_length"))
@@ -197,6 +202,11 @@ NAMES = {
 HALVED = ("llama", "smollm3", "granite", "mistral3", "granitemoe")
 PHI3_NAMES = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
 HUNYUAN_NAMES = {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"}
+LFM2_NAMES = {"attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "attn_output": "self_attn.out_proj",
+              "attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm",
+              "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2",
+              "shortconv.in_proj": "conv.in_proj", "shortconv.conv": "conv.conv",
+              "shortconv.out_proj": "conv.out_proj"}
 GPT_OSS_NAMES = {"post_attention_norm": "post_attention_layernorm"}
 # Where results are normalised and nothing else is, and where the norm after attention is the next one's.
 POST_NAMES = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
@@ -255,7 +265,7 @@ def state_of(g, family):
     import torch
     gemma = g.architecture.startswith("gemma")
     own = {"phi3": PHI3_NAMES, "hunyuan-dense": HUNYUAN_NAMES, "exaone4": POST_NAMES, "olmo2": POST_NAMES,
-           "seed_oss": POST_NAMES, "gpt-oss": GPT_OSS_NAMES}
+           "seed_oss": POST_NAMES, "gpt-oss": GPT_OSS_NAMES, "lfm2": LFM2_NAMES}
     names = NAMES | (GEMMA_NAMES if gemma else own.get(g.architecture, {}))
     state = experts_of(g)
     if family == "granite4":
@@ -271,12 +281,16 @@ def state_of(g, family):
         stem, kind = name.rsplit(".", 1)
         if name == "token_embd.weight":
             to = "model.embed_tokens.weight"
+        elif name == "token_embd_norm.weight":
+            to = "model.embedding_norm.weight"
         elif name == "output_norm.weight":
             to = "model.norm.weight"
         elif name == "output.weight":
             to = "lm_head.weight"
         else:
-            _, layer, role = stem.split(".")
+            _, layer, role = stem.split(".", 2)
+            if role == "shortconv.conv":
+                w = w[:, None]
             if g.architecture in HALVED and role in ("attn_q", "attn_k"):
                 heads = g("attention.head_count" + ("_kv" if role == "attn_k" else ""))
                 w = halves(w, heads)

@@ -68,6 +68,8 @@ MODELS = {
                                                      layer_types=["full_attention"] * 3), "bfloat16", None),
     "seed_oss": ("SeedOssConfig", dict(head_dim=12, mlp_bias=True), "bfloat16", None),
     "ernie4_5": ("Ernie4_5Config", dict(head_dim=12, use_bias=True), "bfloat16", None),
+    "lfm2": ("Lfm2Config", dict(num_hidden_layers=6, block_multiple_of=16, rope_parameters=dict(rope_type="default", rope_theta=1000000.0),
+                                layer_types=["conv", "conv", "full_attention", "conv", "full_attention", "conv"]), "bfloat16", None),
     "exaone4": ("Exaone4Config", dict(sliding_window=None, tie_word_embeddings=True, layer_types=["full_attention"] * 3,
                                       rope_parameters=dict(LLAMA3, rope_theta=1000000.0)), "bfloat16", None),
     "exaone4-hybrid": ("Exaone4Config", dict(sliding_window=7, num_hidden_layers=5, head_dim=12), "bfloat16", None),
