@@ -19,9 +19,8 @@ constexpr uint32_t kFidelityVersion = 2;
 constexpr float kMostSum = 1e12f;
 
 double exponent(uint64_t n_rows) {
-  if (n_rows >= kUsualRows) return 1;
-  const auto n = static_cast<double>(std::max<uint64_t>(n_rows, 1));
-  return std::sqrt(static_cast<double>(kUsualRows) / n);
+  const auto n = static_cast<double>(std::clamp(n_rows, kUsualRows / 2, kUsualRows));
+  return n / static_cast<double>(kUsualRows);
 }
 
 uint32_t to_ppm(double target) { return static_cast<uint32_t>(std::lround(target * 1e6)); }
@@ -56,12 +55,10 @@ uint32_t rung_of(double ratio) {
   return nearest;
 }
 
-double share_of(double ratio, uint64_t n_rows) {
-  return n_rows >= kUsualRows ? ratio : 1 - std::pow(1 - ratio, exponent(n_rows));
-}
+double share_of(double ratio, uint64_t n_rows) { return std::pow(ratio, exponent(n_rows)); }
 
 double usual_share(double share, uint64_t n_rows) {
-  return 1 - std::pow(1 - std::clamp(share, 0.0, 1.0), 1 / exponent(n_rows));
+  return std::pow(std::clamp(share, 0.0, 1.0), 1 / exponent(n_rows));
 }
 
 void Evidence::add(const CheckedAnswer& answer) {

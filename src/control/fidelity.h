@@ -25,9 +25,8 @@ inline constexpr std::array<double, 9> kLadder = {0, 0.05, 0.1, 0.15, 0.2, 0.3, 
 inline constexpr uint64_t kUsualRows = 800;
 // The rung nearest to a ratio.
 uint32_t rung_of(double ratio);
-// A shorter prompt needs a larger share of its n rows for the same agreement: 1 - (1 - ratio)^k
-// with k = sqrt(kUsualRows / n), which is about k * ratio if that is small. usual_share() is the
-// inverse.
+// A shorter prompt needs a larger share of its n rows for the same agreement: ratio^a with
+// a = n / kUsualRows, and the square root below half of these rows. usual_share() is the inverse.
 double share_of(double ratio, uint64_t n_rows);
 double usual_share(double share, uint64_t n_rows);
 
