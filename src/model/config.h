@@ -82,13 +82,17 @@ struct Experts {
   uint32_t d_ff = 0;         // inner width of one
   uint32_t shared_d_ff = 0;  // inner width of the shared ones together, which every row goes
                              // through too; 0: none
-  // Scores are the softmax of the router's logits.
-  bool normalised = false;   // the weights of a row are divided by their sum
+  bool sigmoid = false;     // a score is the sigmoid of the router's logit, not all logits' softmax
+  bool normalised = false;  // the weights of a row are divided by their sum
   bool choice_bias = false;  // each expert has a bias that its score has for the choice alone
   bool router_bias = false;  // the router's logits have a bias
   bool biases = false;       // gate, up and down of each expert have
   float scale = 1;           // of the weights
-  std::vector<bool> dense;   // [n_layers]: the layers without experts; empty: there are none
+  // Experts are in `groups` of as many neighbours each. A row chooses among those of its best
+  // `used_groups`; a group is as good as its two best experts' scores together (DeepSeek-V3).
+  uint32_t groups = 1;
+  uint32_t used_groups = 1;
+  std::vector<bool> dense;  // [n_layers]: the layers without experts; empty: there are none
 
   bool operator==(const Experts&) const = default;
 };
@@ -117,6 +121,14 @@ inline uint32_t dependent_layer(const std::vector<bool>& convolves, uint32_t n_l
     seen = seen || attends(i);
   }
   return n_layers;
+}
+
+// Whether groups divide the experts, have two experts at least, and leave enough of them.
+inline bool experts_fit_groups(const Experts& e) {
+  if (e.groups <= 1) return e.used_groups <= 1;
+  const uint32_t size = e.count / e.groups;
+  return e.count % e.groups == 0 && size >= 2 && e.used_groups <= e.groups &&
+         uint64_t{e.used_groups} * size >= e.used;
 }
 
 // How the hidden states of a text become its embedding.

@@ -37,6 +37,9 @@ void hash_experts(const Experts& e, Sha256Hasher& hasher) {
   hasher.field(uint64_t{std::bit_cast<uint32_t>(e.scale)});
   hasher.field(static_cast<uint64_t>(e.dense.size()));
   for (const bool dense : e.dense) hasher.field(uint64_t{dense ? 1u : 0u});
+  // Nothing for experts without these, whose fingerprint is older.
+  if (e.sigmoid) hasher.field("sigmoid");
+  if (e.groups > 1) hasher.field("groups").field(uint64_t{e.groups}).field(uint64_t{e.used_groups});
 }
 
 // What later families add; nothing for a model without it, whose fingerprint is older than this.

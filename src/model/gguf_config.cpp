@@ -19,7 +19,8 @@ namespace {
 struct GgufFamily {
   const char* architecture;
   RopeLayout layout = RopeLayout::half_split;
-  bool qkv_bias = false;  // always; a llama has biases where the file does
+  bool qkv_bias = false;          // always; a llama has biases where the file does
+  bool qk_norm_optional = false;  // qk_norm where the file has its weights, else none
   QkNorm qk_norm = QkNorm::none;
   uint32_t nope_every = 0;    // layers n - 1, 2n - 1, ... do not rotate
   uint32_t global_every = 0;  // with a window: layers n - 1, 2n - 1, ... have none; 0: all have it
@@ -80,6 +81,13 @@ constexpr GgufFamily kGgufFamilies[] = {
     {.architecture = "ernie4_5-moe",
      .layout = RopeLayout::interleaved,
      .experts = {.allowed = true, .required = true, .normalised = true}},
+    {.architecture = "glm4moe",
+     .qk_norm_optional = true,
+     .qk_norm = QkNorm::heads,
+     .experts = {.allowed = true, .required = true, .normalised = true, .sigmoid = true}},
+    {.architecture = "dots1",
+     .qk_norm = QkNorm::heads,
+     .experts = {.allowed = true, .required = true, .sigmoid = true}},
     {.architecture = "gpt-oss",
      .global_every = 2,
      .window = 128,
@@ -239,7 +247,13 @@ Status GgufConfigReader::refuse_unsupported() const {
 }
 
 Status GgufConfigReader::read_shape() {
-  BLEND_ASSIGN(c_.n_layers, required("block_count", kMaxLayers));
+  BLEND_ASSIGN(const uint32_t blocks, required("block_count", kMaxLayers));
+  BLEND_ASSIGN(const uint32_t ahead, gguf_layers_ahead(gguf_, c_.architecture));
+  if (ahead >= blocks) {
+    return make_error(BLEND_E_FORMAT, "key '%s' is %u of %u layers",
+                      key("nextn_predict_layers").c_str(), ahead, blocks);
+  }
+  c_.n_layers = blocks - ahead;
   BLEND_ASSIGN(c_.d_model, required("embedding_length", kMaxWidth));
   BLEND_ASSIGN(const std::optional<uint32_t> d_ff, of_layers("feed_forward_length"));
   BLEND_ASSIGN(c_.d_ff, needed("feed_forward_length", d_ff, kMaxWidth));
@@ -285,7 +299,8 @@ Status GgufConfigReader::read_attention() {
     BLEND_ASSIGN(const double scale, positive_or("attention.scale", 1));
     c_.attn_scale = static_cast<float>(scale);
   }
-  c_.qk_norm = family_.qk_norm;
+  const bool normalises = !family_.qk_norm_optional || has_tensor("blk.0.attn_q_norm.weight");
+  c_.qk_norm = normalises ? family_.qk_norm : QkNorm::none;
   c_.qkv_bias =
       family_.qkv_bias || has_tensor("blk.0.attn_q.bias") || has_tensor("blk.0.attn_qkv.bias");
   c_.attn_out_bias = has_tensor("blk.0.attn_output.bias");
@@ -590,6 +605,12 @@ Status GgufConfigReader::read_granite() {
 }
 
 }  // namespace
+
+Result<uint32_t> gguf_layers_ahead(const GgufReader& gguf, const std::string& architecture) {
+  BLEND_ASSIGN(const std::optional<uint32_t> n,
+               gguf.get_u32(architecture + ".nextn_predict_layers"));
+  return n.value_or(0);
+}
 
 Result<std::vector<float>> read_f32_vector(const GgufReader& gguf, const GgufTensor& t, uint64_t n,
                                            const std::string& belongs_to) {

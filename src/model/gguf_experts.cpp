@@ -10,6 +10,7 @@ namespace {
 
 // `expert_gating_func`: how scores come from the router's logits.
 constexpr uint32_t kSoftmax = 1;
+constexpr uint32_t kSigmoid = 2;
 constexpr uint32_t kSoftmaxOfChosen = 3;
 
 // Reads one file's keys; those of the architecture are named without it. Used by one call.
@@ -24,6 +25,7 @@ class GgufExpertsReader {
   std::string key(const char* name) const { return config_.architecture + "." + name; }
   Result<uint32_t> number(const char* name, uint32_t otherwise, uint32_t min, uint32_t max) const;
   Status read_weights();
+  Status read_groups();
   Status read_layers();
 
   const GgufReader& gguf_;
@@ -58,24 +60,21 @@ Result<Experts> GgufExpertsReader::read() {
   const uint32_t usual = static_cast<uint32_t>(std::min<uint64_t>(together, kMaxWidth));
   BLEND_ASSIGN(out_.shared_d_ff, number("expert_shared_feed_forward_length", usual, 0, kMaxWidth));
   BLEND_RETURN_IF_ERROR(read_weights());
+  BLEND_RETURN_IF_ERROR(read_groups());
   BLEND_RETURN_IF_ERROR(read_layers());
   return std::move(out_);
 }
 
 Status GgufExpertsReader::read_weights() {
-  BLEND_ASSIGN(const uint32_t gating, number("expert_gating_func", 0, 0, 255));
+  BLEND_ASSIGN(const uint32_t given, number("expert_gating_func", 0, 0, 255));
+  const uint32_t gating = given != 0 ? given : family_.sigmoid ? kSigmoid : kSoftmax;
   // The softmax of the chosen logits is that of all of them, divided by the sum of the chosen.
-  if (gating != 0 && gating != kSoftmax && gating != kSoftmaxOfChosen) {
+  if (gating != kSoftmax && gating != kSigmoid && gating != kSoftmaxOfChosen) {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "key '%s' is %u; libblend knows 1 and 3, which are softmax",
+                      "key '%s' is %u; libblend knows 1 and 3, which are softmax, and 2, sigmoid",
                       key("expert_gating_func").c_str(), gating);
   }
-  for (const char* const name : {"expert_group_count", "expert_group_used_count"}) {
-    BLEND_ASSIGN(const uint32_t groups, number(name, 1, 0, kMaxExperts));
-    if (groups <= 1) continue;
-    return make_error(BLEND_E_UNSUPPORTED, "key '%s' is %u: experts in groups are not supported",
-                      key(name).c_str(), groups);
-  }
+  out_.sigmoid = gating == kSigmoid;
   BLEND_ASSIGN(const std::optional<bool> norm, gguf_.get_bool(key("expert_weights_norm")));
   out_.normalised = gating == kSoftmaxOfChosen || norm.value_or(family_.normalised);
   BLEND_ASSIGN(const std::optional<double> scale, gguf_.get_float(key("expert_weights_scale")));
@@ -84,6 +83,20 @@ Status GgufExpertsReader::read_weights() {
   if (out_.scale > 0 && std::isfinite(out_.scale)) return Status::ok();
   return make_error(BLEND_E_FORMAT, "key '%s' is %g; it must be a finite number above 0",
                     key("expert_weights_scale").c_str(), *scale);
+}
+
+// 0 says that there are none, as 1 does.
+Status GgufExpertsReader::read_groups() {
+  BLEND_ASSIGN(const uint32_t groups, number("expert_group_count", 1, 0, kMaxExpertGroups));
+  BLEND_ASSIGN(const uint32_t used, number("expert_group_used_count", groups, 0, kMaxExpertGroups));
+  out_.groups = std::max(groups, 1u);
+  out_.used_groups = std::max(used, 1u);
+  if (experts_fit_groups(out_)) return Status::ok();
+  return make_error(BLEND_E_FORMAT,
+                    "keys '%s' and '%s' are %u and %u, which make no sense for %u experts, %u of "
+                    "them used",
+                    key("expert_group_count").c_str(), key("expert_group_used_count").c_str(),
+                    out_.groups, out_.used_groups, out_.count, out_.used);
 }
 
 // Which layers are dense, and which biases there are.

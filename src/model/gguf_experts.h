@@ -12,6 +12,7 @@ struct GgufExperts {
   bool allowed = false;
   bool required = false;    // else a file without a count of experts is a dense model
   bool normalised = false;  // where the file does not say
+  bool sigmoid = false;     // likewise
 };
 
 // The experts of a model of `config`, whose other members are known; none where the file has none.

@@ -31,6 +31,8 @@ struct HfFamily {
   int64_t pattern = 0;        // of Windows::alternate
   bool qkv_bias = false;      // always; else as attention_bias says
   QkNorm qk_norm = QkNorm::none;
+  bool qk_norm_asked = false;  // only with use_qk_norm
+  double rotating_share = 1;   // of a head, where the file does not say
   bool nope = false;
   bool fused = false;
   bool gemma = false;
@@ -129,6 +131,18 @@ constexpr HfFamily kHfFamilies[] = {
      .pattern = 2,
      .attention_bias = true,
      .experts = HfExperts::gpt_oss},
+    {.model_type = "glm4_moe",
+     .eps = 1e-5,
+     .qk_norm = QkNorm::heads,
+     .qk_norm_asked = true,
+     .rotating_share = 0.5,
+     .out_bias_apart = true,
+     .experts = HfExperts::deepseek},
+    {.model_type = "dots1",
+     .windows = Windows::from_max_layer,
+     .window = 4096,
+     .qk_norm = QkNorm::heads,
+     .experts = HfExperts::deepseek},
     {.model_type = "granitemoe", .granite = true, .experts = HfExperts::granite},
     {.model_type = "granitemoeshared", .granite = true, .experts = HfExperts::granite},
     {.model_type = "ernie4_5_moe",
@@ -209,6 +223,7 @@ Result<HfConfig> HfConfigReader::read() {
   if (family_.granite) BLEND_RETURN_IF_ERROR(read_granite());
   BLEND_ASSIGN(c_.experts, read_hf_experts(root_, family_.experts, c_));
   out_.granite_shared = family_.experts == HfExperts::granite;
+  out_.layers_ahead = root_.get("num_nextn_predict_layers").has_value();
   return std::move(out_);
 }
 
@@ -326,6 +341,10 @@ Status HfConfigReader::read_tensors() {
   out_.layer_norms = family_.qk_norm == QkNorm::after_rope;
   BLEND_RETURN_IF_ERROR(read_biases());
   c_.qk_norm = family_.qk_norm;
+  if (family_.qk_norm_asked) {
+    BLEND_ASSIGN(const bool asked, root_.boolean_or("use_qk_norm", false));
+    if (!asked) c_.qk_norm = QkNorm::none;
+  }
   c_.post_norms = family_.gemma || family_.post_only;
   c_.pre_norms = !family_.post_only;
   const char* const wanted = family_.gemma ? "gelu_pytorch_tanh" : "silu";
@@ -420,8 +439,9 @@ Status HfConfigReader::read_ropes() {
     if (theta < 1) return beside->error(BLEND_E_FORMAT, "it must be at least 1");
   }
   BLEND_ASSIGN(const bool grown, read_alpha(params, theta));
-  BLEND_ASSIGN(const HfRope main, read_hf_rope(root_, grown ? std::nullopt : params, theta,
-                                               c_.head_dim, c_.context_length));
+  BLEND_ASSIGN(const HfRope main,
+               read_hf_rope(root_, grown ? std::nullopt : params, theta, family_.rotating_share,
+                            c_.head_dim, c_.context_length));
   c_.rope = main.rope;
   c_.rope.layout = family_.layout;
   c_.short_context = main.short_context;
@@ -437,7 +457,8 @@ Status HfConfigReader::read_ropes() {
   }
   if (local) {
     BLEND_ASSIGN(const HfRope windowed,
-                 read_hf_rope(root_, local, local_theta, c_.head_dim, c_.context_length));
+                 read_hf_rope(root_, local, local_theta, family_.rotating_share, c_.head_dim,
+                              c_.context_length));
     if (windowed.short_context != 0) {
       return local->error(BLEND_E_UNSUPPORTED, "LongRoPE of windowed layers is not supported");
     }
@@ -494,7 +515,8 @@ Result<std::vector<bool>> HfConfigReader::windowed(const std::vector<bool>& rota
     }
     return out;
   }
-  BLEND_ASSIGN(const int64_t from, integer_or("max_window_layers", 28, 0, kMaxLayers));
+  const int64_t usual = family_.experts == HfExperts::deepseek ? 62 : 28;
+  BLEND_ASSIGN(const int64_t from, integer_or("max_window_layers", usual, 0, kMaxLayers));
   BLEND_ASSIGN(
       const int64_t pattern,
       integer_or("sliding_window_pattern", std::max<int64_t>(family_.pattern, 1), 1, kMaxLayers));

@@ -17,6 +17,8 @@ struct HfConfig {
   bool layer_norms = false;     // those of the norms of Q and K (Hunyuan)
   bool granite_shared = false;  // shared experts have those of shared_mlp (Granite)
   bool lfm2 = false;            // most of them (LFM2)
+  bool layers_ahead = false;    // the files may have layers that predict further tokens, which
+                                // libblend does not run
   HfQuantization quantization;
 };
 
@@ -25,8 +27,8 @@ struct HfConfig {
 Result<HfConfig> read_hf_config(const JsonView& root);
 
 // Its RoPE: `rope_parameters`, or `rope_theta` and `rope_scaling` in files from before transformers
-// 5. `params`: the object that holds the scaling, or nullopt; `theta` where it holds no base
-// itself. head_dim, context_length: of the model.
+// 5. `params`: the object that holds the scaling, or nullopt; `theta`, and `share`, that of a head
+// which rotates, where it holds none itself. head_dim, context_length: of the model.
 struct HfRope {
   RopeParams rope;
   // LongRoPE: see ModelConfig.
@@ -34,6 +36,6 @@ struct HfRope {
   RopeParams long_rope = {};
 };
 Result<HfRope> read_hf_rope(const JsonView& root, const std::optional<JsonView>& params,
-                            double theta, uint32_t head_dim, uint32_t context_length);
+                            double theta, double share, uint32_t head_dim, uint32_t context_length);
 
 }  // namespace blend

@@ -1,6 +1,7 @@
 #include "model/hf_experts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "model/fused_tensors.h"
@@ -42,6 +43,7 @@ class HfExpertsReader {
                           uint32_t min, uint32_t max) const;
   Status refuse_others() const;
   Status read_counts();
+  Status read_deepseek();
   Status read_shared();
   Status read_layers();
   Status read_listed(uint32_t& step);
@@ -65,12 +67,18 @@ Result<uint32_t> HfExpertsReader::number(std::initializer_list<const char*> name
 
 Result<Experts> HfExpertsReader::read() {
   BLEND_RETURN_IF_ERROR(refuse_others());
-  BLEND_RETURN_IF_ERROR(read_counts());
-  BLEND_RETURN_IF_ERROR(read_shared());
+  if (kind_ == HfExperts::deepseek) {
+    BLEND_RETURN_IF_ERROR(read_deepseek());
+  } else {
+    BLEND_RETURN_IF_ERROR(read_counts());
+    BLEND_RETURN_IF_ERROR(read_shared());
+  }
   BLEND_RETURN_IF_ERROR(read_layers());
-  out_.choice_bias = kind_ == HfExperts::ernie;
+  out_.sigmoid = kind_ == HfExperts::deepseek;
+  out_.choice_bias = kind_ == HfExperts::ernie || kind_ == HfExperts::deepseek;
   out_.router_bias = out_.biases = kind_ == HfExperts::gpt_oss;
-  out_.normalised = kind_ != HfExperts::qwen && kind_ != HfExperts::olmoe;
+  out_.normalised =
+      kind_ != HfExperts::qwen && kind_ != HfExperts::olmoe && kind_ != HfExperts::deepseek;
   if (!out_.normalised) {
     BLEND_ASSIGN(out_.normalised, root_.boolean_or("norm_topk_prob", false));
   }
@@ -118,6 +126,34 @@ Status HfExpertsReader::read_counts() {
   return Status::ok();
 }
 
+// Families differ in what they take for granted, so their files must say it.
+Status HfExpertsReader::read_deepseek() {
+  const auto needed = [&](const char* name, uint32_t max) -> Result<uint32_t> {
+    BLEND_ASSIGN(const JsonView value, root_.need(name));
+    BLEND_ASSIGN(const int64_t n, value.integer(1, max));
+    return static_cast<uint32_t>(n);
+  };
+  BLEND_ASSIGN(out_.count, needed("n_routed_experts", kMaxExperts));
+  BLEND_ASSIGN(out_.used, needed("num_experts_per_tok", out_.count));
+  BLEND_ASSIGN(out_.d_ff, needed("moe_intermediate_size", kMaxWidth));
+  BLEND_ASSIGN(const uint32_t shared, number({"n_shared_experts"}, 0, 0, kMaxWidth / out_.d_ff));
+  out_.shared_d_ff = shared * out_.d_ff;
+  BLEND_ASSIGN(out_.groups, number({"n_group"}, 1, 1, kMaxExpertGroups));
+  BLEND_ASSIGN(out_.used_groups, number({"topk_group"}, out_.groups, 1, kMaxExpertGroups));
+  if (!experts_fit_groups(out_)) {
+    return make_error(BLEND_E_FORMAT,
+                      "n_group and topk_group are %u and %u, which make no sense for %u experts, "
+                      "%u of them used",
+                      out_.groups, out_.used_groups, out_.count, out_.used);
+  }
+  const std::optional<JsonView> scale = root_.get("routed_scaling_factor");
+  if (!scale) return Status::ok();
+  BLEND_ASSIGN(const double factor, scale->number());
+  out_.scale = static_cast<float>(factor);
+  if (out_.scale > 0 && std::isfinite(out_.scale)) return Status::ok();
+  return scale->error(BLEND_E_FORMAT, "it must be a finite number above 0");
+}
+
 Status HfExpertsReader::read_shared() {
   if (kind_ == HfExperts::granite) {
     BLEND_ASSIGN(out_.shared_d_ff, number({"shared_intermediate_size"}, 0, 0, kMaxWidth));
@@ -132,6 +168,9 @@ Status HfExpertsReader::read_layers() {
   uint32_t first = 0, last = config_.n_layers - 1, step = 1;
   out_.dense.assign(config_.n_layers, false);
   if (kind_ == HfExperts::qwen) BLEND_RETURN_IF_ERROR(read_listed(step));
+  if (kind_ == HfExperts::deepseek) {
+    BLEND_ASSIGN(first, number({"first_k_dense_replace"}, 0, 0, kMaxLayers));
+  }
   if (kind_ == HfExperts::ernie) {
     BLEND_ASSIGN(first, number({"moe_layer_start_index"}, 1, 0, kMaxLayers));
     BLEND_ASSIGN(step, number({"moe_layer_interval"}, 1, 1, kMaxLayers));

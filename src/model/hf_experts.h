@@ -12,12 +12,13 @@ namespace blend {
 // How a family writes its experts into config.json.
 enum class HfExperts : uint8_t {
   none,
-  qwen,     // Qwen3: a width of their own, layers by list and interval
-  olmoe,    //
-  mixtral,  // always normalised
-  granite,  // always normalised, shared ones in a part of the models
-  ernie,    // shared ones, a bias for the choice, layers from one to another
-  gpt_oss,  // always normalised, biases everywhere; rows of gate and up alternate
+  qwen,      // Qwen3: a width of their own, layers by list and interval
+  olmoe,     //
+  mixtral,   // always normalised
+  granite,   // always normalised, shared ones in a part of the models
+  deepseek,  // as DeepSeek-V3 routes: sigmoid, groups, a bias for the choice; shared ones
+  ernie,     // shared ones, a bias for the choice, layers from one to another
+  gpt_oss,   // always normalised, biases everywhere; rows of gate and up alternate
 };
 
 // FORMAT names the member that makes no sense, UNSUPPORTED one that asks for something else.

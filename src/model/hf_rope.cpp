@@ -113,15 +113,16 @@ Status read_longrope(const JsonView& root, const JsonView& params, uint32_t cont
 }  // namespace
 
 Result<HfRope> read_hf_rope(const JsonView& root, const std::optional<JsonView>& params,
-                            double theta, uint32_t head_dim, uint32_t context_length) {
+                            double theta, double share, uint32_t head_dim,
+                            uint32_t context_length) {
   HfRope out;
   RopeParams& rope = out.rope;
   rope.layout = RopeLayout::half_split;
   BLEND_ASSIGN(rope.theta, optional(params ? *params : root, "rope_theta", theta, 1, kMaxTheta));
-  BLEND_ASSIGN(const double beside, optional(root, "partial_rotary_factor", 1, 0, 1));
-  BLEND_ASSIGN(const double share,
+  BLEND_ASSIGN(const double beside, optional(root, "partial_rotary_factor", share, 0, 1));
+  BLEND_ASSIGN(const double given,
                optional(params ? *params : root, "partial_rotary_factor", beside, 0, 1));
-  rope.rotary_dim = static_cast<uint32_t>(head_dim * share);
+  rope.rotary_dim = static_cast<uint32_t>(head_dim * given);
   if (rope.rotary_dim == 0 || rope.rotary_dim % 2 != 0) {
     return make_error(BLEND_E_FORMAT,
                       "%u of the %u elements of a head rotate; it must be an even number above 0",

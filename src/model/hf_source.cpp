@@ -256,13 +256,17 @@ Result<TensorView> HfSource::find_taps(uint32_t layer) {
   return taps;
 }
 
-// ERNIE 4.5's bias for the choice of experts, which has a dimension too many.
+// The bias for the choice of experts; ERNIE 4.5's, of the first two names, has a dimension too
+// many.
 Result<TensorView> HfSource::find_choice(uint32_t layer) {
   constexpr TensorRole kRole = TensorRole::router_choice;
-  const std::string usual = tensor_name(own_name(kRole, hf_), kRole, layer),
-                    other =
-                        tensor_name("mlp.gate.moe_statics.e_score_correction_bias", kRole, layer);
-  BLEND_ASSIGN(TensorView bias, weights_.view(weights_.has(other) ? other : usual));
+  std::string name = tensor_name(own_name(kRole, hf_), kRole, layer);
+  for (const char* const other :
+       {"mlp.gate.moe_statics.e_score_correction_bias", "mlp.gate.e_score_correction_bias"}) {
+    const std::string full = tensor_name(other, kRole, layer);
+    if (weights_.has(full)) name = full;
+  }
+  BLEND_ASSIGN(TensorView bias, weights_.view(name));
   if (bias.shape.size() == 2 && bias.shape[0] == 1) bias.shape.erase(bias.shape.begin());
   return bias;
 }
@@ -273,6 +277,7 @@ Status HfSource::refuse_others() const {
   for (const std::string& name : weights_.unused()) {
     // Old files hold the rotation's frequencies, which follow from the base.
     if (name.ends_with(".rotary_emb.inv_freq")) continue;
+    if (hf_.layers_ahead && layer_of(name, "model.layers.") >= hf_.model.n_layers) continue;
     std::string shown = name.substr(0, 120);
     for (char& ch : shown) ch = ch >= ' ' && ch < 127 ? ch : '?';
     return make_error(BLEND_E_UNSUPPORTED,

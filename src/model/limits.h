@@ -12,6 +12,7 @@ inline constexpr uint32_t kMaxHeadDim = 1 << 14;
 inline constexpr uint32_t kMaxWidth = 1 << 26;
 inline constexpr uint32_t kMaxExperts = 1 << 12;
 inline constexpr uint32_t kMaxTaps = 64;
+inline constexpr uint32_t kMaxExpertGroups = 1 << 6;
 inline constexpr uint32_t kMaxContext = 16 << 20;
 inline constexpr uint32_t kMaxVocab = 1 << 26;
 

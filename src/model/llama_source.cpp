@@ -163,10 +163,12 @@ Result<TensorView> LlamaSource::view(const GgufReader& gguf, const std::string& 
 // of Q and K): better no model than a wrong one.
 Status LlamaSource::refuse_others(const GgufReader& gguf) const {
   std::unordered_set<std::string_view> known = {kRopeFreqs, kRopeShort, kRopeLong};
+  BLEND_ASSIGN(const uint32_t ahead, gguf_layers_ahead(gguf, config_.architecture));
   for (const TensorView& t : tensors_.all()) known.insert(t.name);
   for (const GgufTensor& t : gguf.tensors()) {
     // Old converters wrote the rotation's frequencies, which follow from theta.
     if (known.contains(t.name) || t.name.ends_with(".attn_rot_embd.weight")) continue;
+    if (ahead != 0 && layer_of(t.name, "blk.") >= config_.n_layers) continue;
     std::string name = t.name.substr(0, 80);
     for (char& ch : name) ch = ch >= ' ' && ch < 127 ? ch : '?';
     return make_error(

@@ -28,6 +28,9 @@ inline constexpr const char* kRopeLong = "rope_factors_long.weight";
 // Its steps, one in each file. Hyperparameters; n_vocab is the tokenizer's and weight_dtype the
 // tensors', so they are left alone here.
 Result<ModelConfig> read_gguf_config(const GgufReader& gguf);
+// Layers of `block_count` at the end that predict further tokens (multi-token prediction). libblend
+// does not run them.
+Result<uint32_t> gguf_layers_ahead(const GgufReader& gguf, const std::string& architecture);
 // The [n] values of an F32 tensor whose length a key states.
 Result<std::vector<float>> read_f32_vector(const GgufReader& gguf, const GgufTensor& t, uint64_t n,
                                            const std::string& belongs_to);

@@ -1,5 +1,7 @@
 #include "model/tensor_table.h"
 
+#include <charconv>
+
 namespace blend {
 
 bool has_tensor(TensorRole role, const ModelConfig& c, uint32_t layer) {
@@ -134,6 +136,14 @@ std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& c) {
       break;
   }
   return {d};
+}
+
+uint32_t layer_of(std::string_view name, std::string_view stem) {
+  if (!name.starts_with(stem)) return 0;
+  name.remove_prefix(stem.size());
+  uint32_t layer = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  return error == std::errc() && end != name.data() + name.size() && *end == '.' ? layer : 0;
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {

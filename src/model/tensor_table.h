@@ -5,6 +5,8 @@
 #include <array>
 #include <functional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/model_source.h"
@@ -16,6 +18,8 @@ namespace blend {
 bool has_tensor(TensorRole role, const ModelConfig& config, uint32_t layer);
 // Its shape: [rows, cols] or [n]; of one expert where all have their own.
 std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& config);
+// The layer in a name that begins with `stem`, its number and a full stop; 0: it does not.
+uint32_t layer_of(std::string_view name, std::string_view stem);
 // "[2, 3]", for messages.
 std::string shape_text(const std::vector<int64_t>& shape);
 

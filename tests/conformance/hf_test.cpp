@@ -138,7 +138,8 @@ INSTANTIATE_TEST_SUITE_P(Families, HfFamily,
                                          "exaone4-hybrid", "lfm2", "olmo2", "olmo3", "ministral3",
                                          "hunyuan", "qwen3moe", "qwen3moe-fused", "olmoe",
                                          "mixtral", "granitemoe", "granitemoe-shared",
-                                         "ernie4_5_moe", "gpt_oss", "qwen3-fp8", "llama-int4"),
+                                         "ernie4_5_moe", "glm4_moe", "dots1", "gpt_oss", "qwen3-fp8",
+                                         "llama-int4"),
                          [](const testing::TestParamInfo<const char*>& family) {
                            std::string name = family.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -381,11 +382,26 @@ TEST(HfDirectory, WhatTheConfigAsksForIsNamed) {
   refused("qwen3moe", "/mlp_only_layers", json::array({3}), BLEND_E_FORMAT, "mlp_only_layers");
   refused("qwen3moe", "/mlp_only_layers", json::array({0, 1, 2}), BLEND_E_FORMAT, "no layer");
   refused("olmoe", "/clip_qkv", 5, BLEND_E_UNSUPPORTED, "clip_qkv");
+  refused("glm4_moe", "/n_group", 4, BLEND_E_FORMAT, "n_group and topk_group are 4 and 2");
+  refused("glm4_moe", "/topk_group", 4, BLEND_E_FORMAT, "n_group and topk_group are 3 and 4");
+  refused("glm4_moe", "/n_routed_experts", nullptr, BLEND_E_FORMAT, "n_routed_experts");
+  refused("glm4_moe", "/routed_scaling_factor", -1, BLEND_E_FORMAT, "routed_scaling_factor");
   refused("ernie4_5_moe", "/moe_k", 5, BLEND_E_FORMAT, "moe_k is 5 of 4");
   refused("ernie4_5_moe", "/use_bias", true, BLEND_E_UNSUPPORTED, "biases");
   const Directory d("gemma3");
   d.edit("config.json", [](json& j) { j = {{"model_type", "gemma3"}, {"text_config", j}}; });
   expect_refused(ctx, d, BLEND_E_UNSUPPORTED, {"'gemma3'", "'text_config'", "GGUF"});
+}
+
+// Layers after the last, which predict further tokens, are in the files and are not run.
+TEST(HfDirectory, LayersAheadAreLeftOut) {
+  const Ctx ctx = make_ctx();
+  const Directory d("glm4_moe");
+  d.edit("config.json", [](json& j) { j["num_hidden_layers"] = 2; });
+  const Model model = open_model(ctx, d.path());
+  EXPECT_NE(model, nullptr);
+  d.edit("config.json", [](json& j) { j.erase("num_nextn_predict_layers"); });
+  expect_refused(ctx, d, BLEND_E_UNSUPPORTED, {"model.layers.2."});
 }
 
 TEST(HfDirectory, TensorsThatDoNotFitAreNamed) {

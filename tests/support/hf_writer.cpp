@@ -49,6 +49,7 @@ class HfModelWriter {
 
   bool is(const char* architecture) const { return spec_.architecture == architecture; }
   // Granite 4's names.
+  bool deepseek() const { return is("glm4moe") || is("dots1"); }  // in how it routes
   bool shared_mlp() const { return spec_.model_type == "granitemoehybrid"; }
   bool gemma() const { return spec_.architecture.starts_with("gemma"); }
   std::string model_type() const;
@@ -80,6 +81,7 @@ std::string HfModelWriter::model_type() const {
   if (is("llama") && spec_.n_experts != 0) return "mixtral";
   if (is("granitemoe") && spec_.shared_d_ff != 0) return "granitemoeshared";
   if (is("ernie4_5-moe")) return "ernie4_5_moe";
+  if (is("glm4moe")) return "glm4_moe";
   return is("gemma3") ? "gemma3_text" : spec_.architecture;
 }
 
@@ -141,7 +143,9 @@ json HfModelWriter::config() const {
       {"mixtral", "MixtralForCausalLM"},
       {"granitemoe", "GraniteMoeForCausalLM"},
       {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
-      {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"}};
+      {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"},
+      {"glm4_moe", "Glm4MoeForCausalLM"},
+      {"dots1", "Dots1ForCausalLM"}};
   json out = {{"architectures", {kClasses.at(model_type())}},
               {"model_type", model_type()},
               {"hidden_size", c.d_model},
@@ -163,7 +167,7 @@ json HfModelWriter::config() const {
                               : c.weight_dtype == DType::f16     ? "float16"
                               : c.weight_dtype == DType::bf16    ? "bfloat16"
                                                                  : "float32"}};
-  if (is("seed_oss") || is("gpt-oss")) out["attention_bias"] = true;
+  if (is("seed_oss") || is("gpt-oss") || is("glm4moe")) out["attention_bias"] = true;
   if (is("llama")) {
     out["attention_bias"] = c.attn_out_bias;
     out["mlp_bias"] = c.ffn_bias;
@@ -337,7 +341,9 @@ void HfModelWriter::add_experts(uint32_t layer, std::vector<Tensor>& out) const 
     out.push_back(
         {one + (mixtral ? ".w2.weight" : ".down_proj.weight"), {{R::expert_down, layer, e}}});
   }
-  if (config_.experts.choice_bias) {
+  if (deepseek()) {
+    out.push_back({to + "mlp.gate.e_score_correction_bias", {{R::router_choice, layer}}});
+  } else if (config_.experts.choice_bias) {
     out.push_back({to + "mlp.moe_statics.e_score_correction_bias", {{R::router_choice, layer}}, 1});
   }
   if (config_.experts.shared_d_ff == 0) return;
@@ -357,6 +363,20 @@ void HfModelWriter::describe_experts(json& out) const {
     out["moe_num_shared_experts"] = e.shared_d_ff / e.d_ff;
     out["moe_layer_start_index"] = spec_.dense_layers;
     out["use_bias"] = false;
+    return;
+  }
+  if (deepseek()) {
+    out["n_routed_experts"] = e.count;
+    out["num_experts_per_tok"] = e.used;
+    out["moe_intermediate_size"] = e.d_ff;
+    out["n_shared_experts"] = e.shared_d_ff / e.d_ff;
+    out["n_group"] = e.groups;
+    out["topk_group"] = e.used_groups;
+    out["norm_topk_prob"] = e.normalised;
+    out["routed_scaling_factor"] = e.scale;
+    out["first_k_dense_replace"] = spec_.dense_layers;
+    if (is("glm4moe")) out["use_qk_norm"] = true;
+    if (is("dots1")) out["sliding_window"] = nullptr;
     return;
   }
   if (is("gpt-oss")) {

@@ -113,6 +113,17 @@ std::vector<RandomFamily> random_families() {
   ernie.head_dim = 12;
   ernie.shared_d_ff = 2 * ernie.expert_d_ff;
   ernie.dense_layers = 2;
+  RandomModelSpec& glm = experts("glm4moe", "glm4moe", 12, 3);
+  glm.rotary_dim = glm.head_dim / 2;
+  glm.shared_d_ff = glm.expert_d_ff;
+  glm.dense_layers = 1;
+  glm.groups = 4;
+  glm.used_groups = 2;
+  RandomModelSpec& dots = experts("dots1", "dots1", 8, 3);
+  dots.head_dim = 12;
+  dots.n_kv_heads = dots.n_heads;  // llama.cpp wants as many
+  dots.shared_d_ff = 2 * dots.expert_d_ff;
+  dots.dense_layers = 1;
   RandomModelSpec& sinks = add("llama_sinks", "llama");
   sinks.window = 21;
   sinks.sinks = true;

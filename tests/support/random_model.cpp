@@ -135,8 +135,9 @@ GgufWriter random_model(const RandomModelSpec& spec) {
     return std::find(names.begin(), names.end(), spec.architecture) != names.end();
   };
   const bool whole_norm = is({"olmo2", "olmoe"});
-  const bool qk_norm =
-      whole_norm || is({"qwen3", "gemma3", "exaone4", "hunyuan-dense", "qwen3moe", "lfm2"});
+  const bool qk_norm = whole_norm || is({"qwen3", "gemma3", "exaone4", "hunyuan-dense", "qwen3moe",
+                                         "glm4moe", "dots1", "lfm2"});
+  const bool deepseek = is({"glm4moe", "dots1"});  // in how it routes
   const bool post_only = is({"exaone4", "olmo2"});
   const bool fused = spec.architecture == "phi3";
   const bool tied = spec.tied || gemma;
@@ -192,8 +193,18 @@ GgufWriter random_model(const RandomModelSpec& spec) {
     if (spec.expert_d_ff != spec.d_ff || is({"gpt-oss"})) {
       w.u32(arch + "expert_feed_forward_length", spec.expert_d_ff);
     }
-    if (spec.shared_d_ff != 0) {
+    if (spec.shared_d_ff != 0 && !deepseek) {
       w.u32(arch + "expert_shared_feed_forward_length", spec.shared_d_ff);
+    }
+  }
+  if (deepseek) {
+    w.u32(arch + "expert_gating_func", 2)
+        .u32(arch + "leading_dense_block_count", spec.dense_layers);
+    w.boolean(arch + "expert_weights_norm", true).f32(arch + "expert_weights_scale", 1.7f);
+    w.u32(arch + "expert_shared_count", spec.shared_d_ff / spec.expert_d_ff);
+    if (spec.groups != 0) {
+      w.u32(arch + "expert_group_count", spec.groups);
+      w.u32(arch + "expert_group_used_count", spec.used_groups);
     }
   }
   if (is({"ernie4_5-moe"})) {
@@ -279,7 +290,7 @@ GgufWriter random_model(const RandomModelSpec& spec) {
     }
     if (!convolves) matrix(blk + "attn_output.weight", q_dim, d, 1);
     const bool gpt_oss = is({"gpt-oss"});
-    if (spec.biases || gpt_oss || is({"qwen2", "seed_oss"})) {
+    if (spec.biases || gpt_oss || is({"qwen2", "seed_oss", "glm4moe"})) {
       add(blk + "attn_q.bias", DType::f32, {q_dim}, 0, 0.5);
       add(blk + "attn_k.bias", DType::f32, {kv_dim}, 0, 0.5);
       add(blk + "attn_v.bias", DType::f32, {kv_dim}, 0, 0.5);
@@ -301,14 +312,16 @@ GgufWriter random_model(const RandomModelSpec& spec) {
       add(blk + "post_ffw_norm.weight", DType::f32, {d}, 1, 0.1);
     }
     const char* const ffn_norm =
-        gpt_oss || is({"seed_oss"}) ? "post_attention_norm.weight" : "ffn_norm.weight";
+        gpt_oss || is({"seed_oss", "glm4moe"}) ? "post_attention_norm.weight" : "ffn_norm.weight";
     if (!post_only) add(blk + ffn_norm, DType::f32, {d}, 1, 0.1);
     if (spec.n_experts != 0 && l >= spec.dense_layers) {
       const uint64_t n = spec.n_experts, inner = spec.expert_d_ff, shared = spec.shared_d_ff;
       // Spread so far that few choices are a matter of rounding.
       add(blk + "ffn_gate_inp.weight", DType::f32, {d, n}, 0,
           2.5 / std::sqrt(static_cast<double>(d)));
-      if (is({"ernie4_5-moe"})) add(blk + "exp_probs_b.bias", DType::f32, {n}, 0, 0.3);
+      if (deepseek || is({"ernie4_5-moe"})) {
+        add(blk + "exp_probs_b.bias", DType::f32, {n}, 0, 0.3);
+      }
       // So large that gpt-oss's bound on them is met.
       const double gain = gpt_oss ? 4 : 1;
       matrices(blk + "ffn_gate_exps.weight", {d, inner, n}, gain);

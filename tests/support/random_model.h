@@ -48,6 +48,8 @@ struct RandomModelSpec {
   uint32_t expert_d_ff = 0;   // inner width of one
   uint32_t shared_d_ff = 0;   // inner width of the shared ones together
   uint32_t dense_layers = 0;  // the first ones, which have no experts
+  uint32_t groups = 0;        // of experts; 0: there are none
+  uint32_t used_groups = 0;
   // LFM2: layers convolve over this many rows, but for each `attend_every`-th; 0: none does.
   uint32_t conv_taps = 0;
   uint32_t attend_every = 3;

@@ -386,13 +386,30 @@ std::vector<double> ReferenceModel::feed(const Matrix& w_gate, const Matrix& gat
 std::vector<double> ReferenceModel::feed_experts(const Layer& w,
                                                  const std::vector<double>& x) const {
   const Experts& e = config_.experts;
-  std::vector<double> score = log_probabilities(project(w.router, w.router_bias, {}, x));
-  for (double& s : score) s = std::exp(s);
+  std::vector<double> score = project(w.router, w.router_bias, {}, x);
+  if (!e.sigmoid) score = log_probabilities(score);
+  for (double& s : score) s = e.sigmoid ? 1 / (1 + std::exp(-s)) : std::exp(s);
   std::vector<size_t> order(e.count);
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto choice = [&](size_t i) {
     return score[i] + (w.router_choice.empty() ? 0.0 : w.router_choice[i]);
   };
+  if (e.groups > 1) {
+    const size_t size = e.count / e.groups;
+    std::vector<std::pair<double, size_t>> groups;  // worst first
+    for (size_t g = 0; g < e.groups; ++g) {
+      std::vector<double> of;
+      for (size_t i = g * size; i < (g + 1) * size; ++i) of.push_back(choice(i));
+      std::sort(of.rbegin(), of.rend());
+      groups.emplace_back(of[0] + of[1], g);
+    }
+    std::sort(groups.begin(), groups.end());
+    groups.resize(e.groups - e.used_groups);
+    std::erase_if(order, [&](size_t i) {
+      return std::any_of(groups.begin(), groups.end(),
+                         [&](const auto& group) { return i / size == group.second; });
+    });
+  }
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return choice(a) > choice(b); });
   order.resize(e.used);

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "model/limits.h"
 
 namespace blend::cpu {
 namespace {
@@ -13,28 +17,73 @@ void softmax(float* x, uint32_t n) {
   for (uint32_t i = 0; i < n; ++i) x[i] /= sum;
 }
 
+void sigmoid(float* x, uint32_t n) {
+  for (uint32_t i = 0; i < n; ++i) x[i] = 1 / (1 + std::exp(-x[i]));
+}
+
+// The best so far, best first. A NaN is never better, so that every index is a valid one.
+struct Best {
+  uint32_t* index;
+  float* score;
+  uint32_t most;
+  uint32_t n = 0;
+
+  void offer(uint32_t i, float s) {
+    if (n == most && !(s > score[n - 1])) return;
+    uint32_t at = n < most ? n++ : n - 1;
+    for (; at > 0 && s > score[at - 1]; --at) {
+      index[at] = index[at - 1];
+      score[at] = score[at - 1];
+    }
+    index[at] = i;
+    score[at] = s;
+  }
+};
+
+// The scores of a group's two best experts together.
+template <typename Score>
+float score_of_group(uint32_t first, uint32_t size, const Score& score) {
+  float best = score(first), second = score(first + 1);
+  if (second > best) std::swap(best, second);
+  for (uint32_t e = first + 2; e < first + size; ++e) {
+    const float s = score(e);
+    if (s > best) {
+      second = best;
+      best = s;
+    } else if (s > second) {
+      second = s;
+    }
+  }
+  return best + second;
+}
+
 }  // namespace
 
 void choose_experts(const Experts& experts, float* scores, const float* bias, uint32_t* chosen,
                     float* weights) {
-  softmax(scores, experts.count);
-  // The best so far, best first; a NaN is never better, so that every index is a valid one.
-  uint32_t n = 0;
-  for (uint32_t e = 0; e < experts.count; ++e) {
-    const float score = bias == nullptr ? scores[e] : scores[e] + bias[e];
-    if (n == experts.used && !(score > weights[n - 1])) continue;
-    uint32_t at = n < experts.used ? n++ : n - 1;
-    for (; at > 0 && score > weights[at - 1]; --at) {
-      chosen[at] = chosen[at - 1];
-      weights[at] = weights[at - 1];
+  experts.sigmoid ? sigmoid(scores, experts.count) : softmax(scores, experts.count);
+  const auto score = [&](uint32_t e) { return bias == nullptr ? scores[e] : scores[e] + bias[e]; };
+  const uint32_t size = experts.count / experts.groups;
+  uint32_t groups[kMaxExpertGroups] = {};
+  if (experts.used_groups < experts.groups) {
+    float of_groups[kMaxExpertGroups];
+    Best best{groups, of_groups, experts.used_groups};
+    for (uint32_t g = 0; g < experts.groups; ++g) {
+      best.offer(g, score_of_group(g * size, size, score));
     }
-    chosen[at] = e;
-    weights[at] = score;
+    std::sort(groups, groups + experts.used_groups);
+  } else {
+    std::iota(groups, groups + experts.groups, 0u);
   }
+  Best best{chosen, weights, experts.used};
+  for (uint32_t i = 0; i < experts.used_groups; ++i) {
+    for (uint32_t e = groups[i] * size; e < (groups[i] + 1) * size; ++e) best.offer(e, score(e));
+  }
+  const uint32_t n = best.n;
   std::sort(chosen, chosen + n);
   float sum = 0;
   for (uint32_t i = 0; i < n; ++i) sum += scores[chosen[i]];
-  // With a bias the chosen may have no score to speak of.
+  // The chosen may have no score to speak of: with a bias, or by sigmoid.
   const float factor = experts.normalised ? experts.scale / std::max(sum, 1e-12f) : experts.scale;
   for (uint32_t i = 0; i < n; ++i) weights[i] = scores[chosen[i]] * factor;
 }

@@ -7,9 +7,9 @@
 
 namespace blend::cpu {
 
-// scores: the router's logits of one row, [experts.count]; become their softmax. bias: added for
+// scores: the router's logits of one row, [experts.count]; become its scores. bias: added for
 // the choice, [experts.count], or null. chosen: [experts.used] ascending; of equal scores the
-// first expert's wins. weights: theirs.
+// first expert's wins, and of equal groups the first. weights: theirs.
 void choose_experts(const Experts& experts, float* scores, const float* bias, uint32_t* chosen,
                     float* weights);
 

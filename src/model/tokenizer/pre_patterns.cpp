@@ -53,6 +53,8 @@ constexpr Family kFamilies[] = {
     {"llama-v3", {kLlama3}, true, true},
     {"falcon3", {kLlama3}, true, true},
     {"lfm2", {kLlama3}, true, true},
+    {"glm4", {kLlama3}, true, false},
+    {"chatglm-bpe", {kLlama3}, false, false},
     {"dbrx", {kLlama3}, false, false},
     {"smaug-bpe", {kLlama3}, false, false},
     {"qwen2", {kQwen2}, false, false, true},

@@ -118,6 +118,15 @@ def config_of(g, family):
                                         moe_intermediate_size=width,
                                         moe_num_shared_experts=g("expert_shared_feed_forward_length") // width,
                                         moe_layer_start_index=g("leading_dense_block_count"))
+        case "glm4moe" | "dots1":
+            routing = dict(n_routed_experts=g("expert_count"), moe_intermediate_size=g("expert_feed_forward_length"),
+                           n_shared_experts=g("expert_shared_count"), n_group=g("expert_group_count") or 1,
+                           topk_group=g("expert_group_used_count") or 1, norm_topk_prob=g("expert_weights_norm"),
+                           routed_scaling_factor=g("expert_weights_scale"),
+                           first_k_dense_replace=g("leading_dense_block_count"))
+            if g.architecture == "dots1":
+                return t.Dots1Config(**common, **used, **routing, sliding_window=None)
+            return t.Glm4MoeConfig(**common, **used, **routing, attention_bias=True, use_qk_norm=True)
         case "llama" if window:
             return t.MistralConfig(**common, sliding_window=window)
         case "llama":
@@ -247,7 +256,10 @@ def experts_of(g):
         state[at + block + ".experts.gate_up_proj"] = np.concatenate(both, axis=1)
         state[at + block + ".experts.down_proj"] = take("ffn_down_exps.weight")
         if (bias := take("exp_probs_b.bias")) is not None:
-            state[at + "mlp.gate.moe_statics.e_score_correction_bias"] = bias.reshape(1, -1)
+            if g.architecture == "ernie4_5-moe":
+                state[at + "mlp.gate.moe_statics.e_score_correction_bias"] = bias.reshape(1, -1)
+            else:
+                state[at + "mlp.gate.e_score_correction_bias"] = bias
         if (gate := take("ffn_gate_shexp.weight")) is None:
             continue
         up, down = take("ffn_up_shexp.weight"), take("ffn_down_shexp.weight")
@@ -265,7 +277,8 @@ def state_of(g, family):
     import torch
     gemma = g.architecture.startswith("gemma")
     own = {"phi3": PHI3_NAMES, "hunyuan-dense": HUNYUAN_NAMES, "exaone4": POST_NAMES, "olmo2": POST_NAMES,
-           "seed_oss": POST_NAMES, "gpt-oss": GPT_OSS_NAMES, "lfm2": LFM2_NAMES}
+           "seed_oss": POST_NAMES, "gpt-oss": GPT_OSS_NAMES, "glm4moe": GPT_OSS_NAMES,
+           "lfm2": LFM2_NAMES}
     names = NAMES | (GEMMA_NAMES if gemma else own.get(g.architecture, {}))
     state = experts_of(g)
     if family == "granite4":
@@ -350,7 +363,7 @@ def transformers_numbers(model, n_vocab, seed):
 
 def rotates_in_part(g):
     """A part of a head, in an architecture of which neither transformers nor llama.cpp does so."""
-    return g.architecture != "phi3" and g("rope.dimension_count") != g("attention.key_length")
+    return g.architecture not in ("phi3", "glm4moe") and g("rope.dimension_count") != g("attention.key_length")
 
 
 def llama_cpp_logits(path, g, prompt):

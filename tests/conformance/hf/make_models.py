@@ -96,6 +96,10 @@ MODELS = {
     "llama-int4": ("LlamaConfig", dict(tie_word_embeddings=False, intermediate_size=64), "bfloat16", None),
     "ernie4_5_moe": ("Ernie4_5_MoeConfig", dict(moe_k=2, moe_num_experts=4, moe_num_shared_experts=2, moe_intermediate_size=16,
                                                 moe_layer_start_index=1), "bfloat16", None),
+    "glm4_moe": ("Glm4MoeConfig", dict(EXPERTS, head_dim=16, n_routed_experts=6, moe_intermediate_size=24, n_group=3, topk_group=2,
+                                       routed_scaling_factor=1.5, attention_bias=True, use_qk_norm=True), "bfloat16", None),
+    "dots1": ("Dots1Config", dict(EXPERTS, n_routed_experts=4, moe_intermediate_size=24, n_shared_experts=2,
+                                  first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5), "bfloat16", None),
 }
 # Written as transformers holds them, with all experts in one tensor.
 FUSED = ("qwen3moe-fused",)
@@ -163,6 +167,9 @@ def build(name, folder, plain=False):
     with torch.no_grad():  # norms and biases are 1 and 0 at first, which would hide what is done with them
         for key, p in model.named_parameters():
             if p.dim() == 1 or key.endswith(("e_score_correction_bias", "_proj_bias")):
+                p.add_(torch.randn_like(p) * 0.2)
+        for key, p in model.named_buffers():
+            if key.endswith("e_score_correction_bias"):
                 p.add_(torch.randn_like(p) * 0.2)
     shutil.rmtree(folder, ignore_errors=True)
     how = {"max_shard_size": shard} if shard else {}

@@ -26,13 +26,30 @@ Choice choice_of(const Experts& e, const std::vector<float>& logits,
   std::vector<double> p(logits.begin(), logits.end());
   const double most = *std::max_element(p.begin(), p.end());
   double sum = 0;
-  for (double& x : p) sum += x = std::exp(x - most);
-  for (double& x : p) x /= sum;
+  for (const double x : p) sum += std::exp(x - most);
+  for (double& x : p) x = e.sigmoid ? 1 / (1 + std::exp(-x)) : std::exp(x - most) / sum;
   std::vector<uint32_t> order(e.count);
   std::iota(order.begin(), order.end(), 0u);
   const auto score = [&](uint32_t i) {
     return p[i] + (bias.empty() ? 0.0 : static_cast<double>(bias[i]));
   };
+  if (e.groups > 1) {
+    const uint32_t size = e.count / e.groups;
+    std::vector<uint32_t> groups(e.groups);
+    std::iota(groups.begin(), groups.end(), 0u);
+    const auto of_group = [&](uint32_t g) {
+      std::vector<double> all;
+      for (uint32_t i = g * size; i < (g + 1) * size; ++i) all.push_back(score(i));
+      std::sort(all.rbegin(), all.rend());
+      return all[0] + all[1];
+    };
+    std::stable_sort(groups.begin(), groups.end(),
+                     [&](uint32_t a, uint32_t b) { return of_group(a) > of_group(b); });
+    groups.resize(e.used_groups);
+    std::erase_if(order, [&](uint32_t i) {
+      return std::find(groups.begin(), groups.end(), i / size) == groups.end();
+    });
+  }
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return score(a) > score(b); });
   order.resize(e.used);
@@ -55,6 +72,14 @@ TEST(Routing, ChoosesTheBestAndWeighsThem) {
     e.used = static_cast<uint32_t>(1 + rng.below(e.count));
     e.normalised = rng.below(2) == 1;
     e.scale = rng.below(2) == 1 ? 2.5f : 1.0f;
+    e.sigmoid = rng.below(2) == 1;
+    if (rng.below(2) == 1) {
+      const auto size = static_cast<uint32_t>(2 + rng.below(6));
+      e.groups = static_cast<uint32_t>(1 + rng.below(6));
+      e.used_groups = static_cast<uint32_t>(1 + rng.below(e.groups));
+      e.count = e.groups * size;
+      e.used = static_cast<uint32_t>(1 + rng.below(uint64_t{e.used_groups} * size));
+    }
     std::vector<float> logits(e.count), bias;
     for (float& x : logits) x = static_cast<float>(3 * rng.normal());
     if (rng.below(2) == 1) {
@@ -95,6 +120,21 @@ TEST(Routing, ChoosesExistingExpertsOfNoNumbers) {
     if (i > 0) {
       EXPECT_LT(chosen[i - 1], chosen[i]);
     }
+  }
+}
+
+TEST(Routing, ChoosesExistingGroupsOfNoNumbers) {
+  Experts e;
+  e.count = 6;
+  e.used = 3;
+  e.groups = 3;
+  e.used_groups = 2;
+  for (const float x : {NAN, INFINITY, -INFINITY}) {
+    std::vector<float> logits(6, x);
+    std::vector<uint32_t> chosen(3);
+    std::vector<float> weights(3);
+    cpu::choose_experts(e, logits.data(), nullptr, chosen.data(), weights.data());
+    EXPECT_EQ(chosen, (std::vector<uint32_t>{0, 1, 2})) << x;
   }
 }
 

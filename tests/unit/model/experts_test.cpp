@@ -76,6 +76,56 @@ TEST(GgufExperts, AreWhatTheFileSays) {
   EXPECT_EQ(experts_of(random_model(mixtral)).d_ff, 12u);
 }
 
+TEST(GgufExperts, MayBeChosenBySigmoidAndInGroups) {
+  RandomModelSpec s = some_experts("glm4moe");
+  s.n_experts = 6;
+  s.dense_layers = 1;
+  s.groups = 3;
+  s.used_groups = 2;
+  const GgufWriter w = random_model(s);
+  auto source = open_file(w);
+  ASSERT_TRUE(source.is_ok()) << source.status().message();
+  const ModelConfig& c = (*source)->config();
+  EXPECT_TRUE(c.experts.sigmoid && c.experts.normalised && c.experts.choice_bias);
+  EXPECT_EQ(c.experts.groups, 3u);
+  EXPECT_EQ(c.experts.used_groups, 2u);
+  EXPECT_EQ(c.experts.scale, 1.7f);
+  EXPECT_EQ(c.experts.dense, (std::vector<bool>{true, false, false}));
+  EXPECT_EQ(c.qk_norm, QkNorm::heads);
+  // Two groups of three hold five; one does not.
+  expect_refused(
+      GgufWriter(w).u32("glm4moe.expert_group_used_count", 1).u32("glm4moe.expert_used_count", 3),
+      BLEND_E_FORMAT, "group_used_count");
+  EXPECT_TRUE(experts_of(GgufWriter(w).erase_key("glm4moe.expert_gating_func")).sigmoid);
+  EXPECT_FALSE(experts_of(GgufWriter(w).u32("glm4moe.expert_gating_func", 1)).sigmoid);
+  // The larger GLM 4.5 has norms of Q and K, the smaller one has none.
+  GgufWriter plain = w;
+  for (const char* const layer : {"blk.0.", "blk.1.", "blk.2."}) {
+    plain.erase_tensor(std::string(layer) + "attn_q_norm.weight");
+    plain.erase_tensor(std::string(layer) + "attn_k_norm.weight");
+  }
+  auto without = open_file(plain);
+  ASSERT_TRUE(without.is_ok()) << without.status().message();
+  EXPECT_EQ((*without)->config().qk_norm, QkNorm::none);
+}
+
+// Layers that predict further tokens stand at the end, and are not run.
+TEST(GgufExperts, LayersAheadAreLeftOut) {
+  RandomModelSpec s = some_experts("glm4moe");
+  const GgufWriter all = random_model(s);
+  GgufWriter w = all;
+  w.u32("glm4moe.nextn_predict_layers", 1);
+  w.tensor("blk.2.nextn.enorm.weight", kGgmlF32, {16}, std::string(64, '\0'));
+  auto source = open_file(w);
+  ASSERT_TRUE(source.is_ok()) << source.status().message();
+  EXPECT_EQ((*source)->config().n_layers, 2u);
+  expect_refused(
+      GgufWriter(all).tensor("blk.2.nextn.enorm.weight", kGgmlF32, {16}, std::string(64, '\0')),
+      BLEND_E_UNSUPPORTED, "nextn.enorm");
+  expect_refused(w.tensor("blk.1.more.weight", kGgmlF32, {16}, std::string(64, '\0')),
+                 BLEND_E_UNSUPPORTED, "blk.1.more");
+}
+
 TEST(GgufExperts, OfAGptOssHaveBiases) {
   const GgufWriter w = random_model(some_experts("gpt-oss"));
   auto source = open_file(w);
@@ -164,8 +214,13 @@ TEST(GgufExperts, OfNoSenseAreRefused) {
                  "'blk.0.ffn_gate_exps.weight' has the shape [5, 8, 16]; the hyperparameters ask "
                  "for [5, 9, 16]");
   expect_refused(with().u32(at + "leading_dense_block_count", 3), BLEND_E_FORMAT, "leading_dense");
-  expect_refused(with().u32(at + "expert_gating_func", 2), BLEND_E_UNSUPPORTED, "gating_func");
-  expect_refused(with().u32(at + "expert_group_count", 4), BLEND_E_UNSUPPORTED, "group_count");
+  expect_refused(with().u32(at + "expert_gating_func", 4), BLEND_E_UNSUPPORTED, "gating_func");
+  expect_refused(with().u32(at + "expert_group_count", 4), BLEND_E_FORMAT, "group_count");
+  expect_refused(with().u32(at + "expert_group_count", 5), BLEND_E_FORMAT, "group_count");
+  expect_refused(with().u32(at + "expert_group_used_count", 2), BLEND_E_FORMAT, "group_used_count");
+  expect_refused(with().u32(at + "expert_group_count", 1u << 12), BLEND_E_FORMAT, "group_count");
+  expect_refused(with().u32(at + "nextn_predict_layers", 3), BLEND_E_FORMAT,
+                 "nextn_predict_layers");
   expect_refused(with().f32(at + "expert_weights_scale", -1), BLEND_E_FORMAT, "weights_scale");
   expect_refused(with().u32(at + "expert_shared_count", 1), BLEND_E_FORMAT, "ffn_gate_shexp");
   expect_refused(with().erase_tensor("blk.2.ffn_down_exps.weight"), BLEND_E_FORMAT,
@@ -198,6 +253,9 @@ TEST(GgufExperts, AreInTheFingerprint) {
       hash([](Experts& e) { e.count = 2, e.normalised = true; }),
       hash([](Experts& e) { e.count = 2, e.choice_bias = true; }),
       hash([](Experts& e) { e.count = 2, e.scale = 2; }),
+      hash([](Experts& e) { e.count = 2, e.sigmoid = true; }),
+      hash([](Experts& e) { e.count = 2, e.groups = 2; }),
+      hash([](Experts& e) { e.count = 2, e.groups = e.used_groups = 2; }),
       hash([](Experts& e) {
         e.count = 2, e.dense = {true, false};
       }),
@@ -205,7 +263,7 @@ TEST(GgufExperts, AreInTheFingerprint) {
         e.count = 2, e.dense = {false, true};
       }),
   };
-  EXPECT_EQ(all.size(), 10u);
+  EXPECT_EQ(all.size(), 13u);
   EXPECT_EQ(hash([](Experts&) {}), hash([](Experts& e) { e.used = 3; })) << "of no experts";
 }
 
