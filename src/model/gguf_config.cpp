@@ -94,6 +94,10 @@ constexpr GgufFamily kGgufFamilies[] = {
      .experts = {.allowed = true, .required = true, .normalised = true},
      .gpt_oss = true},
     {.architecture = "lfm2", .qk_norm = QkNorm::heads, .convolves = true},
+    {.architecture = "lfm2moe",
+     .qk_norm = QkNorm::heads,
+     .experts = {.allowed = true, .required = true, .normalised = true, .sigmoid = true},
+     .convolves = true},
 };
 
 // Granite's scales.

@@ -158,6 +158,13 @@ constexpr HfFamily kHfFamilies[] = {
      .eps = 1e-5,
      .qk_norm = QkNorm::heads,
      .convolves = true},
+    {.model_type = "lfm2_moe",
+     .tied = true,
+     .theta = 1000000,
+     .eps = 1e-5,
+     .qk_norm = QkNorm::heads,
+     .experts = HfExperts::lfm2,
+     .convolves = true},
 };
 
 // Reads one file. Used by one call.
@@ -270,7 +277,8 @@ Result<int64_t> HfConfigReader::read_d_ff() const {
   }
   BLEND_ASSIGN(int64_t ff, integer(root_.get("block_ff_dim") ? "block_ff_dim" : "intermediate_size",
                                    kMaxWidth));
-  BLEND_ASSIGN(const bool adjusts, root_.boolean_or("block_auto_adjust_ff_dim", true));
+  BLEND_ASSIGN(const bool adjusts,
+               root_.boolean_or("block_auto_adjust_ff_dim", family_.experts == HfExperts::none));
   if (!adjusts) return ff;
   if (is_null("block_ffn_dim_multiplier")) return std::max<int64_t>(1, 2 * ff / 3);
   BLEND_ASSIGN(const int64_t multiple, integer_or("block_multiple_of", 256, 1, kMaxWidth));

@@ -21,6 +21,9 @@ constexpr HfExpertNames kNames[] = {
      "block_sparse_moe.output_linear.weight", nullptr, nullptr, nullptr, nullptr},
     {"block_sparse_moe.router.weight", "block_sparse_moe.experts.gate_up_proj",
      "block_sparse_moe.experts.down_proj", nullptr, nullptr, nullptr, nullptr},
+    {"feed_forward.gate.weight", "feed_forward.experts.gate_up_proj",
+     "feed_forward.experts.down_proj", "feed_forward.experts.", ".w1.weight", ".w3.weight",
+     ".w2.weight"},
     {"mlp.router.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj", nullptr, nullptr,
      nullptr, nullptr, true},
 };
@@ -44,6 +47,7 @@ class HfExpertsReader {
   Status refuse_others() const;
   Status read_counts();
   Status read_deepseek();
+  Status read_scale();
   Status read_shared();
   Status read_layers();
   Status read_listed(uint32_t& step);
@@ -74,13 +78,17 @@ Result<Experts> HfExpertsReader::read() {
     BLEND_RETURN_IF_ERROR(read_shared());
   }
   BLEND_RETURN_IF_ERROR(read_layers());
-  out_.sigmoid = kind_ == HfExperts::deepseek;
+  out_.sigmoid = kind_ == HfExperts::deepseek || kind_ == HfExperts::lfm2;
   out_.choice_bias = kind_ == HfExperts::ernie || kind_ == HfExperts::deepseek;
+  if (kind_ == HfExperts::lfm2) {
+    BLEND_ASSIGN(out_.choice_bias, root_.boolean_or("use_expert_bias", true));
+  }
   out_.router_bias = out_.biases = kind_ == HfExperts::gpt_oss;
-  out_.normalised =
-      kind_ != HfExperts::qwen && kind_ != HfExperts::olmoe && kind_ != HfExperts::deepseek;
+  out_.normalised = kind_ == HfExperts::mixtral || kind_ == HfExperts::granite ||
+                    kind_ == HfExperts::ernie || kind_ == HfExperts::gpt_oss;
   if (!out_.normalised) {
-    BLEND_ASSIGN(out_.normalised, root_.boolean_or("norm_topk_prob", false));
+    const bool usual = kind_ == HfExperts::lfm2;
+    BLEND_ASSIGN(out_.normalised, root_.boolean_or("norm_topk_prob", usual));
   }
   return std::move(out_);
 }
@@ -109,21 +117,28 @@ Status HfExpertsReader::refuse_others() const {
 
 Status HfExpertsReader::read_counts() {
   const bool qwen = kind_ == HfExperts::qwen, ernie = kind_ == HfExperts::ernie;
+  const bool lfm2 = kind_ == HfExperts::lfm2;
   const bool gpt_oss = kind_ == HfExperts::gpt_oss;
-  const uint32_t usual = qwen || gpt_oss ? 128 : ernie || kind_ == HfExperts::olmoe ? 64 : 8;
+  const uint32_t usual = qwen || gpt_oss                      ? 128
+                         : ernie || kind_ == HfExperts::olmoe ? 64
+                         : lfm2                               ? 32
+                                                              : 8;
   BLEND_ASSIGN(out_.count, number({"num_experts", "num_local_experts", "moe_num_experts"}, usual, 1,
                                   kMaxExperts));
-  const uint32_t usually_used = ernie ? 6 : gpt_oss ? 4 : qwen || kind_ == HfExperts::olmoe ? 8 : 2;
+  const uint32_t usually_used = ernie                               ? 6
+                                : gpt_oss || lfm2                   ? 4
+                                : qwen || kind_ == HfExperts::olmoe ? 8
+                                                                    : 2;
   BLEND_ASSIGN(out_.used, number({"num_experts_per_tok", "moe_k"}, usually_used, 1, kMaxExperts));
   if (out_.used > out_.count) {
     return make_error(BLEND_E_FORMAT, "%s is %u of %u experts",
                       root_.get("moe_k") ? "moe_k" : "num_experts_per_tok", out_.used, out_.count);
   }
-  const uint32_t usual_width = qwen ? 768 : ernie ? 1536 : config_.d_ff;
+  const uint32_t usual_width = qwen ? 768 : ernie ? 1536 : lfm2 ? 1792 : config_.d_ff;
   out_.d_ff = config_.d_ff;
-  if (!qwen && !ernie) return Status::ok();
+  if (!qwen && !ernie && !lfm2) return Status::ok();
   BLEND_ASSIGN(out_.d_ff, number({"moe_intermediate_size"}, usual_width, 1, kMaxWidth));
-  return Status::ok();
+  return lfm2 ? read_scale() : Status::ok();
 }
 
 // Families differ in what they take for granted, so their files must say it.
@@ -146,6 +161,10 @@ Status HfExpertsReader::read_deepseek() {
                       "%u of them used",
                       out_.groups, out_.used_groups, out_.count, out_.used);
   }
+  return read_scale();
+}
+
+Status HfExpertsReader::read_scale() {
   const std::optional<JsonView> scale = root_.get("routed_scaling_factor");
   if (!scale) return Status::ok();
   BLEND_ASSIGN(const double factor, scale->number());
@@ -170,6 +189,9 @@ Status HfExpertsReader::read_layers() {
   if (kind_ == HfExperts::qwen) BLEND_RETURN_IF_ERROR(read_listed(step));
   if (kind_ == HfExperts::deepseek) {
     BLEND_ASSIGN(first, number({"first_k_dense_replace"}, 0, 0, kMaxLayers));
+  }
+  if (kind_ == HfExperts::lfm2) {
+    BLEND_ASSIGN(first, number({"num_dense_layers"}, 2, 0, kMaxLayers));
   }
   if (kind_ == HfExperts::ernie) {
     BLEND_ASSIGN(first, number({"moe_layer_start_index"}, 1, 0, kMaxLayers));

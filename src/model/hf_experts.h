@@ -17,6 +17,7 @@ enum class HfExperts : uint8_t {
   mixtral,   // always normalised
   granite,   // always normalised, shared ones in a part of the models
   deepseek,  // as DeepSeek-V3 routes: sigmoid, groups, a bias for the choice; shared ones
+  lfm2,      // by sigmoid, a bias for the choice; dense first layers
   ernie,     // shared ones, a bias for the choice, layers from one to another
   gpt_oss,   // always normalised, biases everywhere; rows of gate and up alternate
 };

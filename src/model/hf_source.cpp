@@ -261,8 +261,8 @@ Result<TensorView> HfSource::find_taps(uint32_t layer) {
 Result<TensorView> HfSource::find_choice(uint32_t layer) {
   constexpr TensorRole kRole = TensorRole::router_choice;
   std::string name = tensor_name(own_name(kRole, hf_), kRole, layer);
-  for (const char* const other :
-       {"mlp.gate.moe_statics.e_score_correction_bias", "mlp.gate.e_score_correction_bias"}) {
+  for (const char* const other : {"mlp.gate.moe_statics.e_score_correction_bias",
+                                  "mlp.gate.e_score_correction_bias", "feed_forward.expert_bias"}) {
     const std::string full = tensor_name(other, kRole, layer);
     if (weights_.has(full)) name = full;
   }

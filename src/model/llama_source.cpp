@@ -124,7 +124,7 @@ Result<TensorView> LlamaSource::find(const GgufReader& gguf, TensorRole role,
     default:
       break;
   }
-  if (role == TensorRole::output_norm && config_.architecture == "lfm2") {
+  if (role == TensorRole::output_norm && config_.architecture.starts_with("lfm2")) {
     return view(gguf, "token_embd_norm.weight");  // as LFM2's converter calls it
   }
   if (fused_tensor_of(role) == FusedTensor::conv_in && gguf.tensor(whole) == nullptr) {

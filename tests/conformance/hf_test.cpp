@@ -138,8 +138,8 @@ INSTANTIATE_TEST_SUITE_P(Families, HfFamily,
                                          "exaone4-hybrid", "lfm2", "olmo2", "olmo3", "ministral3",
                                          "hunyuan", "qwen3moe", "qwen3moe-fused", "olmoe",
                                          "mixtral", "granitemoe", "granitemoe-shared",
-                                         "ernie4_5_moe", "glm4_moe", "dots1", "gpt_oss", "qwen3-fp8",
-                                         "llama-int4"),
+                                         "ernie4_5_moe", "glm4_moe", "dots1", "lfm2_moe", "gpt_oss",
+                                         "qwen3-fp8", "llama-int4"),
                          [](const testing::TestParamInfo<const char*>& family) {
                            std::string name = family.param;
                            std::replace(name.begin(), name.end(), '-', '_');

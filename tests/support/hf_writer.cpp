@@ -49,6 +49,7 @@ class HfModelWriter {
 
   bool is(const char* architecture) const { return spec_.architecture == architecture; }
   // Granite 4's names.
+  bool lfm2() const { return spec_.architecture.starts_with("lfm2"); }
   bool deepseek() const { return is("glm4moe") || is("dots1"); }  // in how it routes
   bool shared_mlp() const { return spec_.model_type == "granitemoehybrid"; }
   bool gemma() const { return spec_.architecture.starts_with("gemma"); }
@@ -82,6 +83,7 @@ std::string HfModelWriter::model_type() const {
   if (is("granitemoe") && spec_.shared_d_ff != 0) return "granitemoeshared";
   if (is("ernie4_5-moe")) return "ernie4_5_moe";
   if (is("glm4moe")) return "glm4_moe";
+  if (is("lfm2moe")) return "lfm2_moe";
   return is("gemma3") ? "gemma3_text" : spec_.architecture;
 }
 
@@ -138,6 +140,7 @@ json HfModelWriter::config() const {
       {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
       {"qwen3_moe", "Qwen3MoeForCausalLM"},
       {"lfm2", "Lfm2ForCausalLM"},
+      {"lfm2_moe", "Lfm2MoeForCausalLM"},
       {"olmoe", "OlmoeForCausalLM"},
       {"gpt_oss", "GptOssForCausalLM"},
       {"mixtral", "MixtralForCausalLM"},
@@ -196,7 +199,7 @@ json HfModelWriter::config() const {
       rotates.push_back(c.attention(i).rope == LayerAttention::Rope::none ? 0 : 1);
     }
   }
-  if (is("lfm2")) {
+  if (lfm2()) {
     out["norm_eps"] = c.rms_eps;
     out["conv_L_cache"] = c.conv.taps;
     out["conv_bias"] = false;
@@ -262,7 +265,7 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
       {"mlp.down_proj.bias", {R::ffn_down_bias}},
       {"post_feedforward_layernorm.weight", {R::ffn_post_norm}},
       {"self_attn.sinks", {R::attn_sinks}}};
-  if (is("lfm2")) {
+  if (lfm2()) {
     out[1].name = "model.embedding_norm.weight";
     names = {{"operator_norm.weight", {R::attn_norm}},
              {"ffn_norm.weight", {R::ffn_norm}},
@@ -288,7 +291,7 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
   }
   if (shared_mlp()) {
     names.push_back({"shared_mlp.input_linear.weight", {R::ffn_gate, R::ffn_up}});
-  } else if (!is("phi3") && !is("lfm2")) {
+  } else if (!is("phi3") && !lfm2()) {
     names.push_back({"mlp.gate_proj.weight", {R::ffn_gate}});
     names.push_back({"mlp.up_proj.weight", {R::ffn_up}});
   }
@@ -330,8 +333,8 @@ void HfModelWriter::add_experts(uint32_t layer, std::vector<Tensor>& out) const 
     out.push_back({to + "shared_mlp.output_linear.weight", {{R::shared_down, layer}}});
     return;
   }
-  const bool mixtral = is("llama");
-  const std::string stem = mixtral ? block : to + "mlp.";
+  const bool mixtral = is("llama") || lfm2();  // in the names of an expert's matrices
+  const std::string stem = lfm2() ? to + "feed_forward." : mixtral ? block : to + "mlp.";
   out.push_back({stem + "gate.weight", {{R::router, layer}}});
   for (uint32_t e = 0; e < config_.experts.count; ++e) {
     const std::string one = stem + "experts." + std::to_string(e);
@@ -341,7 +344,9 @@ void HfModelWriter::add_experts(uint32_t layer, std::vector<Tensor>& out) const 
     out.push_back(
         {one + (mixtral ? ".w2.weight" : ".down_proj.weight"), {{R::expert_down, layer, e}}});
   }
-  if (deepseek()) {
+  if (lfm2()) {
+    out.push_back({to + "feed_forward.expert_bias", {{R::router_choice, layer}}});
+  } else if (deepseek()) {
     out.push_back({to + "mlp.gate.e_score_correction_bias", {{R::router_choice, layer}}});
   } else if (config_.experts.choice_bias) {
     out.push_back({to + "mlp.moe_statics.e_score_correction_bias", {{R::router_choice, layer}}, 1});
@@ -363,6 +368,15 @@ void HfModelWriter::describe_experts(json& out) const {
     out["moe_num_shared_experts"] = e.shared_d_ff / e.d_ff;
     out["moe_layer_start_index"] = spec_.dense_layers;
     out["use_bias"] = false;
+    return;
+  }
+  if (lfm2()) {
+    out["num_experts"] = e.count;
+    out["num_experts_per_tok"] = e.used;
+    out["moe_intermediate_size"] = e.d_ff;
+    out["num_dense_layers"] = spec_.dense_layers;
+    out["routed_scaling_factor"] = e.scale;
+    out["norm_topk_prob"] = e.normalised;
     return;
   }
   if (deepseek()) {

@@ -141,6 +141,11 @@ std::vector<RandomFamily> random_families() {
   lfm2.head_dim = 12;
   lfm2.tied = true;
   lfm2.conv_taps = 3;
+  RandomModelSpec& lfm2moe = experts("lfm2moe", "lfm2moe", 8, 3);
+  lfm2moe.head_dim = 12;
+  lfm2moe.tied = true;
+  lfm2moe.conv_taps = 3;
+  lfm2moe.dense_layers = 2;
   return all;
 }
 

@@ -136,8 +136,9 @@ GgufWriter random_model(const RandomModelSpec& spec) {
   };
   const bool whole_norm = is({"olmo2", "olmoe"});
   const bool qk_norm = whole_norm || is({"qwen3", "gemma3", "exaone4", "hunyuan-dense", "qwen3moe",
-                                         "glm4moe", "dots1", "lfm2"});
-  const bool deepseek = is({"glm4moe", "dots1"});  // in how it routes
+                                         "glm4moe", "dots1", "lfm2", "lfm2moe"});
+  const bool deepseek = is({"glm4moe", "dots1", "lfm2moe"});  // in how it routes
+  const bool lfm2 = is({"lfm2", "lfm2moe"});
   const bool post_only = is({"exaone4", "olmo2"});
   const bool fused = spec.architecture == "phi3";
   const bool tied = spec.tied || gemma;
@@ -145,7 +146,7 @@ GgufWriter random_model(const RandomModelSpec& spec) {
   w.u32(arch + "block_count", spec.n_layers).u32(arch + "embedding_length", spec.d_model);
   w.u32(arch + "feed_forward_length", spec.d_ff).u32(arch + "context_length", spec.context);
   w.u32(arch + "attention.head_count", spec.n_heads);
-  if (is({"lfm2"})) {
+  if (lfm2) {
     std::vector<int32_t> heads;
     for (uint32_t i = 0; i < spec.n_layers; ++i) {
       heads.push_back(spec.convolves(i) ? 0 : static_cast<int32_t>(spec.n_kv_heads));
@@ -201,7 +202,9 @@ GgufWriter random_model(const RandomModelSpec& spec) {
     w.u32(arch + "expert_gating_func", 2)
         .u32(arch + "leading_dense_block_count", spec.dense_layers);
     w.boolean(arch + "expert_weights_norm", true).f32(arch + "expert_weights_scale", 1.7f);
-    w.u32(arch + "expert_shared_count", spec.shared_d_ff / spec.expert_d_ff);
+    if (spec.shared_d_ff != 0) {
+      w.u32(arch + "expert_shared_count", spec.shared_d_ff / spec.expert_d_ff);
+    }
     if (spec.groups != 0) {
       w.u32(arch + "expert_group_count", spec.groups);
       w.u32(arch + "expert_group_used_count", spec.used_groups);
@@ -343,7 +346,7 @@ GgufWriter random_model(const RandomModelSpec& spec) {
     matrix(blk + "ffn_up.weight", d, fused ? 2 * uint64_t{spec.d_ff} : spec.d_ff, 1);
     matrix(blk + "ffn_down.weight", spec.d_ff, d, 1);
   }
-  add(is({"lfm2"}) ? "token_embd_norm.weight" : "output_norm.weight", DType::f32, {d}, 1, 0.1);
+  add(lfm2 ? "token_embd_norm.weight" : "output_norm.weight", DType::f32, {d}, 1, 0.1);
   if (!tied) matrix("output.weight", d, spec.n_vocab, 2.5);
   return w;
 }

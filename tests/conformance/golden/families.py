@@ -94,6 +94,12 @@ def config_of(g, family):
             return t.Lfm2Config(**common, norm_eps=common["rms_norm_eps"], conv_L_cache=g("shortconv.l_cache"),
                                 block_auto_adjust_ff_dim=False,
                                 layer_types=["full_attention" if n else "conv" for n in kv_heads])
+        case "lfm2moe":
+            return t.Lfm2MoeConfig(**common, **used, norm_eps=common["rms_norm_eps"], conv_L_cache=g("shortconv.l_cache"),
+                                   num_experts=g("expert_count"), moe_intermediate_size=g("expert_feed_forward_length"),
+                                   num_dense_layers=g("leading_dense_block_count"), norm_topk_prob=g("expert_weights_norm"),
+                                   routed_scaling_factor=g("expert_weights_scale"),
+                                   layer_types=["full_attention" if n else "conv" for n in kv_heads])
         case "qwen3moe":
             return t.Qwen3MoeConfig(**common, **used, num_experts=g("expert_count"), norm_topk_prob=True,
                                     moe_intermediate_size=g("expert_feed_forward_length"))
@@ -241,7 +247,7 @@ def experts_of(g):
     import numpy as np
     import torch
     granite = g.architecture == "granitemoe"
-    block = "block_sparse_moe" if granite else "mlp"
+    block = "block_sparse_moe" if granite else "feed_forward" if g.architecture == "lfm2moe" else "mlp"
     state = {}
     for layer in range(g("block_count")):
         take = lambda name: g.tensors.pop(f"blk.{layer}.{name}", None)
@@ -256,7 +262,9 @@ def experts_of(g):
         state[at + block + ".experts.gate_up_proj"] = np.concatenate(both, axis=1)
         state[at + block + ".experts.down_proj"] = take("ffn_down_exps.weight")
         if (bias := take("exp_probs_b.bias")) is not None:
-            if g.architecture == "ernie4_5-moe":
+            if g.architecture == "lfm2moe":
+                state[at + "feed_forward.expert_bias"] = bias
+            elif g.architecture == "ernie4_5-moe":
                 state[at + "mlp.gate.moe_statics.e_score_correction_bias"] = bias.reshape(1, -1)
             else:
                 state[at + "mlp.gate.e_score_correction_bias"] = bias
@@ -278,7 +286,7 @@ def state_of(g, family):
     gemma = g.architecture.startswith("gemma")
     own = {"phi3": PHI3_NAMES, "hunyuan-dense": HUNYUAN_NAMES, "exaone4": POST_NAMES, "olmo2": POST_NAMES,
            "seed_oss": POST_NAMES, "gpt-oss": GPT_OSS_NAMES, "glm4moe": GPT_OSS_NAMES,
-           "lfm2": LFM2_NAMES}
+           "lfm2": LFM2_NAMES, "lfm2moe": LFM2_NAMES}
     names = NAMES | (GEMMA_NAMES if gemma else own.get(g.architecture, {}))
     state = experts_of(g)
     if family == "granite4":

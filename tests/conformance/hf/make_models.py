@@ -98,6 +98,9 @@ MODELS = {
                                                 moe_layer_start_index=1), "bfloat16", None),
     "glm4_moe": ("Glm4MoeConfig", dict(EXPERTS, head_dim=16, n_routed_experts=6, moe_intermediate_size=24, n_group=3, topk_group=2,
                                        routed_scaling_factor=1.5, attention_bias=True, use_qk_norm=True), "bfloat16", None),
+    "lfm2_moe": ("Lfm2MoeConfig", dict(EXPERTS, num_hidden_layers=5, num_dense_layers=1, num_experts=6, moe_intermediate_size=24,
+                                       rope_parameters=dict(rope_type="default", rope_theta=1000000.0), routed_scaling_factor=1.5,
+                                       layer_types=["conv", "full_attention", "conv", "full_attention", "conv"]), "bfloat16", None),
     "dots1": ("Dots1Config", dict(EXPERTS, n_routed_experts=4, moe_intermediate_size=24, n_shared_experts=2,
                                   first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5), "bfloat16", None),
 }
@@ -169,7 +172,7 @@ def build(name, folder, plain=False):
             if p.dim() == 1 or key.endswith(("e_score_correction_bias", "_proj_bias")):
                 p.add_(torch.randn_like(p) * 0.2)
         for key, p in model.named_buffers():
-            if key.endswith("e_score_correction_bias"):
+            if key.endswith(("e_score_correction_bias", "expert_bias")):
                 p.add_(torch.randn_like(p) * 0.2)
     shutil.rmtree(folder, ignore_errors=True)
     how = {"max_shard_size": shard} if shard else {}
