@@ -124,10 +124,11 @@ class Engine:
     def _tool_form(self, options: Mapping[str, Any]) -> ToolForm:
         return self._form(options.get("template_source") or "")
 
-    def opening(self, system: str, documents: Sequence[str], options: Mapping[str, Any]) -> Prompt:
+    def opening(self, system: str, documents: Sequence[str], options: Mapping[str, Any],
+                functions: Sequence[Mapping[str, Any]] = ()) -> Prompt:
         """A conversation that begins with these documents."""
         messages = [{"role": "system", "content": system}] * bool(system) + [{"role": "user", "content": "?"}]
-        return self.conversation(messages, documents, options)
+        return self.conversation(messages, documents, options, Tools(functions) if functions else None)
 
     def precompute(self, prompt: Prompt) -> int:
         """Stores the prompt's chunks as a corpus, after its head. How many were new."""

@@ -86,12 +86,14 @@ class ChatBlend(BaseChatModel):
     def _identifying_params(self) -> Dict[str, Any]:
         return {"model": str(self.model), "fuse": self.fuse, **self.generate_options}
 
-    def precompute(self, documents: Sequence[Union[str, Document]], *, system: str = "") -> int:
+    def precompute(self, documents: Sequence[Union[str, Document]], *, system: str = "",
+                   tools: Sequence[Union[Dict[str, Any], type, Callable[..., Any], BaseTool]] = ()) -> int:
         """Stores the documents of a corpus, each with similar ones as its context: do this once, before
         questions come. How many were new. Documents that were not stored so are prefilled by the answer that
-        needs them, with no context. system: what conversations begin with, if they do, since chunks belong
-        to what precedes them."""
-        return self._engine.precompute(self._engine.opening(system, _texts(documents), self.chat_options))
+        needs them, with no context. system, tools: what conversations begin with, if they do, since chunks
+        belong to what precedes them."""
+        functions = [convert_to_openai_tool(tool) for tool in tools]
+        return self._engine.precompute(self._engine.opening(system, _texts(documents), self.chat_options, functions))
 
     def bind_tools(self, tools: Sequence[Union[Dict[str, Any], type, Callable[..., Any], BaseTool]], *,
                    tool_choice: Optional[Union[str, bool, Dict[str, Any]]] = None, parallel_tool_calls: bool = True,

@@ -75,12 +75,13 @@ class BlendLLM(CustomLLM, FunctionCallingLLM):
                            is_function_calling_model=self._engine.has_template(self.chat_options),
                            model_name=info.name or str(self.model))
 
-    def precompute(self, documents: Sequence[Union[str, BaseNode, NodeWithScore]], *, system: str = "") -> int:
+    def precompute(self, documents: Sequence[Union[str, BaseNode, NodeWithScore]], *, system: str = "",
+                   tools: Sequence[BaseTool] = ()) -> int:
         """Stores the nodes of a corpus, each with similar ones as its context: do this once, before
         questions come. How many were new. Nodes that were not stored so are prefilled by the answer that
-        needs them, with no context. system: what conversations begin with, if they do, since chunks belong
-        to what precedes them."""
-        return self._engine.precompute(self._engine.opening(system, _texts(documents), self.chat_options))
+        needs them, with no context. system, tools: what conversations begin with, if they do, since chunks
+        belong to what precedes them."""
+        return self._engine.precompute(self._engine.opening(system, _texts(documents), self.chat_options, _functions(tools)))
 
     def _answer(self, said: Union[str, Sequence[ChatMessage]], kwargs: Dict[str, Any]) -> Answer:
         options = {**self.generate_options, **kwargs}
@@ -106,8 +107,7 @@ class BlendLLM(CustomLLM, FunctionCallingLLM):
         if user_msg is not None:
             asked = user_msg if isinstance(user_msg, ChatMessage) else ChatMessage(role=MessageRole.USER, content=user_msg)
             messages.append(asked)
-        functions = [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools]
-        return {"messages": messages, "tools": [] if choice == "none" else functions, "tool_choice": choice,
+        return {"messages": messages, "tools": [] if choice == "none" else _functions(tools), "tool_choice": choice,
                 "parallel_tool_calls": allow_parallel_tool_calls, **kwargs}
 
     def get_tool_calls_from_response(self, response: ChatResponse, error_on_no_tool_call: bool = True,
@@ -238,6 +238,10 @@ class BlendEmbedding(BaseEmbedding):
 def _texts(documents: Sequence[Union[str, BaseNode, NodeWithScore]]) -> List[str]:
     return [document if isinstance(document, str) else document.get_content(metadata_mode=MetadataMode.LLM)
             for document in documents]
+
+
+def _functions(tools: Sequence[BaseTool]) -> List[Dict[str, Any]]:
+    return [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools]
 
 
 def _said(message: ChatMessage) -> Dict[str, Any]:

@@ -153,6 +153,17 @@ class LangChain(Case):
         self.assertTrue(message.content.startswith("{"))
         self.assertEqual(message.response_metadata["finish_reason"], "length")
 
+    def test_a_corpus_for_answers_with_tools(self):
+        store = libblend.Store(self.ctx, self.folder / "tools")
+        llm = ChatBlend(model=self.model, store=store, generate_options={"max_tokens": 2},
+                        chat_options={"template_source": TEMPLATE})
+        self.assertEqual(llm.precompute(self.documents(), tools=[weather, clock]), len(DOCUMENTS))
+        with_tools = llm.bind_tools([weather, clock]).invoke("Who?", documents=self.documents())
+        without = llm.invoke("Who?", documents=self.documents())  # after another head
+        self.assertGreater(with_tools.response_metadata["rows_reused"], 100)
+        self.assertEqual(without.response_metadata["rows_reused"], 0)
+        store.close()
+
     def test_messages_of_tools_are_as_the_api_has_them(self):
         call = AIMessage("", tool_calls=[{"name": "clock", "args": {"a": 1}, "id": "c1"}])
         self.assertEqual(_said(call), {"role": "assistant", "content": "", "tool_calls": [

@@ -116,6 +116,17 @@ class LlamaIndex(Case):
         self.assertEqual(answer.additional_kwargs["prompt_tokens"], len(self.model.tokenize(wanted, special=True)))
         self.assertIn("<tool_response>\nrain", wanted)
 
+    def test_a_corpus_for_answers_with_tools(self):
+        store = libblend.Store(self.ctx, self.folder / "tools")
+        llm = BlendLLM(model=self.model, store=store, generate_options={"max_tokens": 2},
+                       chat_options={"template_source": TEMPLATE})
+        self.assertEqual(llm.precompute(self.nodes(), tools=TOOLS), len(DOCUMENTS))
+        with_tools = llm.chat_with_tools(TOOLS, user_msg="Who?", documents=self.nodes())
+        without = llm.chat([ChatMessage(role=MessageRole.USER, content="Who?")], documents=self.nodes())  # after another head
+        self.assertGreater(with_tools.additional_kwargs["rows_reused"], 100)
+        self.assertEqual(without.additional_kwargs["rows_reused"], 0)
+        store.close()
+
     def test_an_answer_without_a_call(self):
         llm = self.chatting(3)
         response = llm.chat_with_tools(TOOLS, user_msg="Who?")
