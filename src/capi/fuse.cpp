@@ -122,6 +122,11 @@ int32_t blend_model_default_check_layers(const blend_model* model, double ratio,
       if (n_out > 0 && out[n_out - 1].layer == layer) --n_out;
       out[n_out++] = {layer, check.ratio};
     }
+    if (n_out == 0) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT,
+                               "no layer of this model from %u on attends after another that does",
+                               first_layer);
+    }
     *n = n_out;
     return Status::ok();
   });

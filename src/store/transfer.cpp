@@ -235,9 +235,12 @@ Result<std::shared_ptr<ChunkRecord>> read_chunk(FileReader& in, ChunkHead head) 
   record->meta = std::move(head.meta);
   BLEND_ASSIGN(record->data, AlignedBuffer::allocate(record->meta.shape.total_bytes()));
   BLEND_RETURN_IF_ERROR(in.read(record->data.data(), record->data.bytes()));
+  const std::byte* at = record->data.data();
   for (uint32_t layer = 0; layer < record->meta.shape.n_layers; ++layer) {
-    if (checksum64(record->k(layer), record->meta.shape.layer_bytes(layer)) !=
-        head.checksums[layer]) {
+    const size_t bytes = record->meta.shape.layer_bytes(layer);
+    const uint64_t checksum = checksum64(at, bytes);
+    at += bytes;
+    if (checksum != head.checksums[layer]) {
       return make_error(BLEND_E_CORRUPT, "%s, layer %u: its checksum does not match", name.c_str(),
                         layer);
     }

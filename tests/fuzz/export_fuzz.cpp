@@ -16,6 +16,7 @@
 
 #include "base/checksum_trailer.h"
 #include "calibrate/memory_store.h"
+#include "store/chunk/layer_shapes.h"
 #include "store/chunk/row_impact.h"
 #include "store/transfer.h"
 
@@ -70,6 +71,12 @@ Chunk describe_chunk(blend::ByteReader& in) {
     m.name.tags = m.name.label->empty() || (what & 2) != 0 ? "a b=c" : "";
   }
   const auto seed = in.get<uint8_t>();
+  if ((in.get<uint8_t>() & 1) != 0) {  // some of them impossible
+    for (uint32_t i = 0; i < m.shape.n_layers; ++i) {
+      const auto keep = static_cast<blend::LayerShape::Keep>(in.get<uint8_t>() % 4);
+      m.shape.layers.push_back({keep, in.get<uint8_t>() % 9u, in.get<uint8_t>() % 3u});
+    }
+  }
   for (size_t i = 0; i < m.shape.total_bytes(); ++i) {
     c.layers.push_back(static_cast<char>(static_cast<uint8_t>(i * 7 + seed)));
   }
@@ -81,7 +88,7 @@ std::string description_of(const Chunk& c) {
   blend::ByteWriter out;
   out.bytes("BLKC", 4);
   out.put<uint32_t>(static_cast<uint32_t>(m.shape.dtype) | (m.impact.empty() ? 0 : 0x100) |
-                    (m.name.is_given() ? 0x200 : 0));
+                    (m.name.is_given() ? 0x200 : 0) | (m.shape.layers.empty() ? 0 : 0x800));
   out.bytes(m.id.data(), m.id.size());
   out.bytes(m.fingerprint.data(), m.fingerprint.size());
   for (const uint32_t n :
@@ -97,10 +104,11 @@ std::string description_of(const Chunk& c) {
     for (const std::string& text : {*m.name.label, *m.name.tags})
       out.bytes(text.data(), text.size());
   }
+  blend::put_layer_shapes(out, m.shape);
   for (const int32_t token : m.tokens) out.put<int32_t>(token);
-  const size_t n = m.shape.layer_bytes(0);
-  for (size_t at = 0; at < c.layers.size(); at += n) {
-    out.put<uint64_t>(blend::checksum64(c.layers.data() + at, n));
+  for (uint32_t i = 0; i < m.shape.n_layers; ++i) {
+    out.put<uint64_t>(
+        blend::checksum64(c.layers.data() + m.shape.layer_at(i), m.shape.layer_bytes(i)));
   }
   blend::put_impact(out, m.impact);
   return out.take();

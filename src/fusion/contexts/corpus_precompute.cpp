@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 
+#include "engine/chunk_shape.h"
 #include "engine/precompute.h"
 
 namespace blend {
@@ -105,8 +106,8 @@ Result<CorpusPrecompute::Company> CorpusPrecompute::company_of(
     BLEND_ASSIGN(const bool there, snapshot->holds(other.id));
     auto source = there ? snapshot->open(other.id, tenant_tag(key_.tenant))
                         : Result<std::unique_ptr<ChunkSource>>(Status{BLEND_E_NOT_FOUND, "gone"});
-    if (!source.is_ok()) {
-      index_.remove(other.id);  // evicted or removed since
+    if (!source.is_ok() || !has_layers_of((*source)->meta().shape, model_.config())) {
+      index_.remove(other.id);  // evicted or removed since, or forged
       continue;
     }
     const std::vector<int32_t>& tokens = (*source)->meta().tokens;

@@ -38,9 +38,12 @@ constexpr uint64_t kMostBytes = 1ull << 46;  // of K and V: keeps every product 
 bool shape_is_sane(const ChunkShape& s) {
   if (s.n_layers == 0 || s.n_tokens == 0 || s.kv_dim == 0) return false;
   if (s.dtype != DType::f32 && s.dtype != DType::f16 && s.dtype != DType::bf16) return false;
-  if (s.n_tokens > (1u << 30)) return false;
+  constexpr uint32_t kMostRows = 1u << 30;
+  if (s.n_tokens > kMostRows) return false;
   if (s.head_dim != 0 && s.kv_dim % s.head_dim != 0) return false;
-  if (!s.layers.empty() && s.layers.size() != s.n_layers) return false;
+  if (!s.layers.empty() && (s.layers.size() != s.n_layers || s.n_layers > kMostListedLayers)) {
+    return false;
+  }
   const uint64_t size = 2u * static_cast<uint64_t>(dtype_size(s.dtype));
   if (s.layers.empty()) {
     uint64_t total = size;
@@ -52,8 +55,10 @@ bool shape_is_sane(const ChunkShape& s) {
   uint64_t total = 0;
   for (const LayerShape& l : s.layers) {
     const bool is_state = l.keep == LayerShape::Keep::state;
-    if (l.keep > LayerShape::Keep::state || l.width == 0 || is_state != (l.n_rows != 0))
+    if (l.keep > LayerShape::Keep::state || l.width == 0 || is_state != (l.n_rows != 0) ||
+        l.n_rows > kMostRows) {
       return false;
+    }
     if (l.keep == LayerShape::Keep::kv && l.width != s.kv_dim) return false;
     uint64_t bytes = size * l.width;
     if (__builtin_mul_overflow(bytes, uint64_t{is_state ? l.n_rows : s.n_tokens}, &bytes))

@@ -37,6 +37,10 @@ struct LayerShape {
   bool operator==(const LayerShape&) const = default;
 };
 
+// Layers of a chunk that has a list of them: more than any model's, and few enough that a walk
+// through the list for each layer takes no time to speak of.
+inline constexpr uint32_t kMostListedLayers = 4096;
+
 // The layers of a chunk form one stream [layer][plane][row][column]; of a layer that attends, the
 // planes are K (before RoPE) and V, and the columns [kv_head][dim].
 struct ChunkShape {

@@ -46,6 +46,10 @@ uint64_t StoredLayout::version() const {
   sums.reserve(layers.size() + 1);
   for (const LayerExtent& e : layers) sums.push_back(e.checksum);
   sums.push_back(static_cast<uint64_t>(meta.shape.dtype));
+  for (const LayerShape& l : meta.shape.layers) {
+    sums.push_back(static_cast<uint64_t>(l.keep));
+    sums.push_back(uint64_t{l.width} << 32 | l.n_rows);
+  }
   return checksum64(sums.data(), sums.size() * sizeof(uint64_t));
 }
 

@@ -25,6 +25,7 @@ inline void put_layer_shapes(ByteWriter& out, const ChunkShape& shape) {
 
 // Those of all of shape.n_layers layers. False: too few bytes, or no chunk has this shape.
 inline bool get_layer_shapes(ByteReader& in, ChunkShape& shape) {
+  if (shape.n_layers > kMostListedLayers) return false;
   if (in.remaining() / kLayerShapeBytes < shape.n_layers) return false;
   shape.layers.resize(shape.n_layers);
   for (LayerShape& l : shape.layers) {
