@@ -14,7 +14,7 @@ namespace {
 constexpr double kGuessedSpread = 2;
 constexpr double kGuessWeight = 4;
 
-constexpr uint32_t kFidelityVersion = 2;
+constexpr uint32_t kFidelityVersion = 3;  // 2: shares of short prompts were others
 // No real sum is larger. Damaged sums that are larger are refused, so all sums stay finite.
 constexpr float kMostSum = 1e12f;
 

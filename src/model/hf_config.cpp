@@ -230,7 +230,8 @@ Result<HfConfig> HfConfigReader::read() {
   if (family_.granite) BLEND_RETURN_IF_ERROR(read_granite());
   BLEND_ASSIGN(c_.experts, read_hf_experts(root_, family_.experts, c_));
   out_.granite_shared = family_.experts == HfExperts::granite;
-  out_.layers_ahead = root_.get("num_nextn_predict_layers").has_value();
+  BLEND_ASSIGN(const int64_t ahead, integer_or("num_nextn_predict_layers", 0, 0, kMaxLayers));
+  out_.layers_ahead = static_cast<uint32_t>(ahead);
   return std::move(out_);
 }
 

@@ -17,8 +17,8 @@ struct HfConfig {
   bool layer_norms = false;     // those of the norms of Q and K (Hunyuan)
   bool granite_shared = false;  // shared experts have those of shared_mlp (Granite)
   bool lfm2 = false;            // most of them (LFM2)
-  bool layers_ahead = false;    // the files may have layers that predict further tokens, which
-                                // libblend does not run
+  uint32_t layers_ahead = 0;    // layers after the last that predict further tokens, which libblend
+                                // does not run; the files need not have them
   HfQuantization quantization;
 };
 

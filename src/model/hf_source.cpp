@@ -277,7 +277,8 @@ Status HfSource::refuse_others() const {
   for (const std::string& name : weights_.unused()) {
     // Old files hold the rotation's frequencies, which follow from the base.
     if (name.ends_with(".rotary_emb.inv_freq")) continue;
-    if (hf_.layers_ahead && layer_of(name, "model.layers.") >= hf_.model.n_layers) continue;
+    const uint32_t layer = layer_of(name, "model.layers.");
+    if (layer >= hf_.model.n_layers && layer - hf_.model.n_layers < hf_.layers_ahead) continue;
     std::string shown = name.substr(0, 120);
     for (char& ch : shown) ch = ch >= ' ' && ch < 127 ? ch : '?';
     return make_error(BLEND_E_UNSUPPORTED,

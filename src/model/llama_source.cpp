@@ -168,7 +168,8 @@ Status LlamaSource::refuse_others(const GgufReader& gguf) const {
   for (const GgufTensor& t : gguf.tensors()) {
     // Old converters wrote the rotation's frequencies, which follow from theta.
     if (known.contains(t.name) || t.name.ends_with(".attn_rot_embd.weight")) continue;
-    if (ahead != 0 && layer_of(t.name, "blk.") >= config_.n_layers) continue;
+    const uint32_t layer = layer_of(t.name, "blk.");
+    if (layer >= config_.n_layers && layer - config_.n_layers < ahead) continue;
     std::string name = t.name.substr(0, 80);
     for (char& ch : name) ch = ch >= ' ' && ch < 127 ? ch : '?';
     return make_error(

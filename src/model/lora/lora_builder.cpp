@@ -26,6 +26,8 @@ constexpr FamilyName kFamilyNames[] = {
     {"qwen3_moe", "qwen3moe"},
     {"ernie4_5_moe", "ernie4_5-moe"},
     {"gpt_oss", "gpt-oss"},
+    {"glm4_moe", "glm4moe"},
+    {"lfm2_moe", "lfm2moe"},
 };
 
 // Families whose converter to GGUF changes the order of rows of Q and K.
