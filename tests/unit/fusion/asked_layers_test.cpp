@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "model/config.h"
+
 namespace blend {
 namespace {
 
@@ -11,7 +13,7 @@ TEST(AskedLayers, LeaveOutASixthAtEitherEnd) {
   };
   for (const Case& c : {Case{2, 0, 1}, Case{3, 0, 2}, Case{5, 0, 4}, Case{6, 1, 4}, Case{7, 1, 5},
                         Case{12, 2, 9}, Case{18, 3, 14}, Case{30, 5, 24}, Case{32, 5, 26}}) {
-    const LayerRange asked = asked_layers(Asks::middle, c.n_layers);
+    const LayerRange asked = asked_layers(Asks::middle, c.n_layers, {});
     EXPECT_EQ(asked.first, c.first) << c.n_layers;
     EXPECT_EQ(asked.last, c.last) << c.n_layers;
   }
@@ -19,9 +21,36 @@ TEST(AskedLayers, LeaveOutASixthAtEitherEnd) {
 
 TEST(AskedLayers, EarlyIsLayer1OfAnyModel) {
   for (const uint32_t n_layers : {2u, 6u, 80u}) {
-    const LayerRange asked = asked_layers(Asks::early, n_layers);
+    const LayerRange asked = asked_layers(Asks::early, n_layers, {});
     EXPECT_EQ(asked.first, 1u);
     EXPECT_EQ(asked.size(), 1u);
+  }
+}
+
+// LFM2-350M: layers 2, 5, 8, 10, 12 and 14 of sixteen attend.
+TEST(AskedLayers, EndWhereALayerAttends) {
+  std::vector<bool> convolves(16, true);
+  for (const size_t i : {2, 5, 8, 10, 12, 14}) convolves[i] = false;
+  const LayerRange middle = asked_layers(Asks::middle, 16, convolves);
+  EXPECT_EQ(middle.first, 2u);
+  EXPECT_EQ(middle.last, 12u);
+  const LayerRange early = asked_layers(Asks::early, 16, convolves);
+  EXPECT_EQ(early.first, 5u) << "the first that attends after another";
+  EXPECT_EQ(early.last, 5u);
+  EXPECT_EQ(dependent_layer(convolves, 16, 1), 5u);
+  EXPECT_EQ(dependent_layer(convolves, 16, 6), 8u);
+  EXPECT_EQ(dependent_layer(convolves, 16, 15), 16u);
+  EXPECT_EQ(dependent_layer({}, 16, 1), 1u);
+  // One attending layer, which is all there is to ask: at the end, and before all that is looked
+  // at.
+  for (const size_t only : {15, 0}) {
+    std::vector<bool> one(16, true);
+    one[only] = false;
+    for (const Asks what : {Asks::early, Asks::middle}) {
+      const LayerRange asked = asked_layers(what, 16, one);
+      EXPECT_EQ(asked.last, only);
+      EXPECT_LE(asked.first, asked.last);
+    }
   }
 }
 

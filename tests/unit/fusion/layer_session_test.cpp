@@ -194,7 +194,7 @@ TEST_F(LayerSessionTest, WhatIsKnownIsNotCountedTwice) {
   }
   Work known(config_);
   for (uint32_t layer = 0; layer < begin()->asked().last; ++layer) {
-    known.add_kv(2);
+    known.add_kv(layer, 2);
     known.add_layer(layer, RowList{0, 1});
   }
   EXPECT_EQ(flops[0] - flops[1], known.flops());
