@@ -361,5 +361,34 @@ TEST_F(Convolutions, WhatIsRefusedIsNamed) {
   EXPECT_NE(put.message.find("convolve"), std::string::npos) << put.message;
 }
 
+// The list of KV heads says which layers convolve.
+TEST_F(Convolutions, AFileThatContradictsItselfIsRefused) {
+  const std::string kv = "lfm2.attention.head_count_kv", taps = "lfm2.shortconv.l_cache";
+  const std::vector<int32_t> good = {0, 0, 2, 0, 0, 2, 0, 0};
+  const auto opened = [&](GgufWriter writer) {
+    blend_model* raw = nullptr;
+    blend_error* error = nullptr;
+    const std::string path = writer.write(dir_.file("other.gguf"));
+    const int32_t code = blend_model_open(&raw, ctx_.get(), path.c_str(), nullptr, &error);
+    const Model model(raw);
+    return outcome(code, error);
+  };
+  EXPECT_EQ(opened(random_model(spec_).i32s(kv, good)).message, "");
+  const auto expect = [&](int32_t code, const std::string& word, GgufWriter writer) {
+    const Outcome got = opened(std::move(writer));
+    EXPECT_EQ(got.code, code) << got.message;
+    EXPECT_NE(got.message.find(word), std::string::npos) << got.message;
+  };
+  expect(BLEND_E_FORMAT, "entries", random_model(spec_).i32s(kv, {0, 2}));
+  expect(BLEND_E_UNSUPPORTED, "alike", random_model(spec_).i32s(kv, {0, 0, 2, 0, 0, 1, 0, 0}));
+  expect(BLEND_E_UNSUPPORTED, "attends", random_model(spec_).i32s(kv, std::vector<int32_t>(8, 0)));
+  // Layer 1 is said to attend, and has no Q.
+  expect(BLEND_E_FORMAT, "blk.1.attn_q", random_model(spec_).i32s(kv, {0, 2, 2, 0, 0, 2, 0, 0}));
+  expect(BLEND_E_FORMAT, taps, random_model(spec_).erase_key(taps));
+  expect(BLEND_E_FORMAT, "shortconv.conv", random_model(spec_).u32(taps, 4));
+  expect(BLEND_E_FORMAT, "shortconv.in_proj",
+         random_model(spec_).erase_tensor("blk.0.shortconv.in_proj.weight"));
+}
+
 }  // namespace
 }  // namespace blend::test

@@ -161,6 +161,40 @@ TEST(HfDirectory, LayersWithAWindowFollowFromOlderMembers) {
   }
 }
 
+// An LFM2 as its first files describe it, and what is not run.
+TEST(HfDirectory, AnLfm2IsReadByItsOldMembersToo) {
+  const Ctx ctx = make_ctx();
+  const Directory directory("lfm2");
+  directory.edit("config.json", [](json& j) {
+    EXPECT_EQ(j.erase("layer_types"), 1u);
+    j["full_attn_idxs"] = {2, 4};
+    j["block_ff_dim"] = j.at("intermediate_size");
+    j.erase("intermediate_size");
+    j["tie_embedding"] = j.at("tie_word_embeddings");
+    j.erase("tie_word_embeddings");
+    j["rope_theta"] = j.at("rope_parameters").at("rope_theta");
+    j.erase("rope_parameters");
+  });
+  const json golden = read_json(directory.file("golden.json"));
+  const Model model = open_model(ctx, directory.path());
+  ASSERT_TRUE(model);
+  const Fusion f = full_prefill(model, golden.at("prompt").get<std::vector<int32_t>>());
+  EXPECT_LE(max_difference(logits(f), golden.at("logits").get<std::vector<double>>()), 1e-3);
+  const std::vector<std::pair<std::string, std::function<void(json&)>>> refused = {
+      {"conv_bias", [](json& j) { j["conv_bias"] = true; }},
+      {"no layer attends", [](json& j) { j["layer_types"] = std::vector<std::string>(6, "conv"); }},
+      {"layer_types[1]", [](json& j) {
+         j["layer_types"] = {"conv", "mamba", "full_attention", "conv", "conv", "conv"};
+       }}};
+  for (const auto& [word, change] : refused) {
+    const Directory other("lfm2");
+    other.edit("config.json", change);
+    const Outcome got = try_open(ctx, other.path());
+    EXPECT_EQ(got.code, BLEND_E_UNSUPPORTED) << word;
+    EXPECT_NE(got.message.find(word), std::string::npos) << got.message;
+  }
+}
+
 // LongRoPE turns by the factors of the rows that a model is asked for. The golden model's prompts
 // are beyond its short context, so the short factors are held against it by naming them the long
 // ones.

@@ -44,11 +44,11 @@ Status check_keys(const GgufReader& gguf, const ModelConfig& config) {
 Result<LoraTarget> target_of(const std::string& name, const ModelConfig& config, int64_t out) {
   using R = TensorRole;
   constexpr std::string_view kQkv = "attn_qkv.weight", kQ = "attn_q.weight";
-  constexpr std::string_view kConvIn = "shortconv.in_proj.weight",
-                             kConvOut = "shortconv.out_proj.weight";
-  if (name.ends_with(kConvIn)) {
+  constexpr std::string_view kInProj = "shortconv.in_proj.weight",
+                             kOutProj = "shortconv.out_proj.weight";
+  if (name.ends_with(kInProj)) {
     std::string out_proj = name;
-    out_proj.replace(out_proj.size() - kConvIn.size(), kConvIn.size(), kConvOut);
+    out_proj.replace(out_proj.size() - kInProj.size(), kInProj.size(), kOutProj);
     if (const std::optional<GgufPlace> place = gguf_place(out_proj)) {
       return LoraTarget{{R::conv_b, R::conv_c, R::conv_x}, place->layer};
     }
