@@ -36,7 +36,7 @@ Result<HostKv> read_kv_view(const blend_kv_view& view, const ModelConfig& config
   if (config.conv.taps != 0) {
     return make_error(BLEND_E_UNSUPPORTED,
                       "layers of this %s convolve and have no K and V, so a host's cannot be used: "
-                      "let libblend run the model (blend_precompute, blend_fuse)",
+                      "let libblend's own engine run the model",
                       config.architecture.c_str());
   }
   auto *const k = static_cast<std::byte*>(v.k), *const values = static_cast<std::byte*>(v.v);

@@ -45,7 +45,7 @@ Result<std::unique_ptr<LayerwiseFuse>> LayerwiseFuse::create(
   if (model->config().conv.taps != 0) {
     return make_error(BLEND_E_UNSUPPORTED,
                       "layers of this %s convolve: what they keep of a row is not K and V, and a "
-                      "host's cache cannot take it; let libblend run the model (blend_fuse)",
+                      "host's cache cannot take it; fuse with libblend's own engine",
                       model->config().architecture.c_str());
   }
   std::unique_ptr<LayerwiseFuse> p(
