@@ -201,7 +201,9 @@ GgufWriter random_model(const RandomModelSpec& spec) {
   if (deepseek) {
     w.u32(arch + "expert_gating_func", 2)
         .u32(arch + "leading_dense_block_count", spec.dense_layers);
-    w.boolean(arch + "expert_weights_norm", true).f32(arch + "expert_weights_scale", 1.7f);
+    // An LFM2 is normalised and has no scale, which its converter does not say.
+    if (!lfm2)
+      w.boolean(arch + "expert_weights_norm", true).f32(arch + "expert_weights_scale", 1.7f);
     if (spec.shared_d_ff != 0) {
       w.u32(arch + "expert_shared_count", spec.shared_d_ff / spec.expert_d_ff);
     }

@@ -97,8 +97,7 @@ def config_of(g, family):
         case "lfm2moe":
             return t.Lfm2MoeConfig(**common, **used, norm_eps=common["rms_norm_eps"], conv_L_cache=g("shortconv.l_cache"),
                                    num_experts=g("expert_count"), moe_intermediate_size=g("expert_feed_forward_length"),
-                                   num_dense_layers=g("leading_dense_block_count"), norm_topk_prob=g("expert_weights_norm"),
-                                   routed_scaling_factor=g("expert_weights_scale"),
+                                   num_dense_layers=g("leading_dense_block_count"),
                                    layer_types=["full_attention" if n else "conv" for n in kv_heads])
         case "qwen3moe":
             return t.Qwen3MoeConfig(**common, **used, num_experts=g("expert_count"), norm_topk_prob=True,
