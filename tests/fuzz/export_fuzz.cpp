@@ -71,10 +71,13 @@ Chunk describe_chunk(blend::ByteReader& in) {
     m.name.tags = m.name.label->empty() || (what & 2) != 0 ? "a b=c" : "";
   }
   const auto seed = in.get<uint8_t>();
-  if ((in.get<uint8_t>() & 1) != 0) {  // some of them impossible
+  if ((in.get<uint8_t>() & 1) != 0) {
+    using Keep = blend::LayerShape::Keep;
     for (uint32_t i = 0; i < m.shape.n_layers; ++i) {
-      const auto keep = static_cast<blend::LayerShape::Keep>(in.get<uint8_t>() % 4);
-      m.shape.layers.push_back({keep, in.get<uint8_t>() % 9u, in.get<uint8_t>() % 3u});
+      const auto keep = static_cast<Keep>(in.get<uint8_t>() % 3);
+      const uint32_t width = keep == Keep::kv ? m.shape.kv_dim : 1u + in.get<uint8_t>() % 8;
+      const uint32_t n_rows = keep == Keep::state ? 1u + in.get<uint8_t>() % 3 : 0;
+      m.shape.layers.push_back({keep, width, n_rows});
     }
   }
   for (size_t i = 0; i < m.shape.total_bytes(); ++i) {
@@ -217,7 +220,7 @@ std::string read_layers(blend::ChunkSource& source) {
   check(source.meta().impact.empty() || source.meta().impact.size() == shape.n_tokens);
   std::string all(shape.total_bytes(), '\0');
   for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
-    auto* const out = reinterpret_cast<std::byte*>(all.data() + layer * shape.layer_bytes(0));
+    auto* const out = reinterpret_cast<std::byte*>(all.data() + shape.layer_at(layer));
     check(source.read_layer(layer, out).is_ok());
   }
   return all;

@@ -52,7 +52,7 @@ std::string peft_module(const RandomModelSpec& spec, const std::vector<R>& roles
       {R::conv_b, "conv.in_proj"},         {R::conv_out, "conv.out_proj"}};
   if (roles[0] == R::output) return "lm_head";
   if (const auto own = kLfm2Names.find(roles[0]);
-      spec.architecture == "lfm2" && own != kLfm2Names.end()) {
+      spec.architecture.starts_with("lfm2") && own != kLfm2Names.end()) {
     return "model.layers." + std::to_string(layer) + "." + own->second;
   }
   const bool granite4 = spec.model_type == "granitemoehybrid";

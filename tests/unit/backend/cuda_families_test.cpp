@@ -145,19 +145,20 @@ TEST_P(CudaFamilies, QIsOfTheRowsThatAreAskedFor) {
   }
 }
 
-std::vector<test::RandomFamily> families(bool with_experts) {
+// Those that the device runs, or those for which it lacks an operation.
+std::vector<test::RandomFamily> families(bool runs) {
   std::vector<test::RandomFamily> out;
   for (const test::RandomFamily& f : test::random_families()) {
-    if ((f.spec.n_experts != 0) == with_experts) out.push_back(f);
+    if ((f.spec.n_experts == 0 && f.spec.conv_taps == 0) == runs) out.push_back(f);
   }
   return out;
 }
 
-// The device has no operation for them, and a model must not run without its experts.
-TEST(CudaExperts, AreRefused) {
+// A model must not run without its experts, or with attention where it convolves.
+TEST(CudaFamily, IsRefusedWhereAnOperationIsMissing) {
   simt::set_machine({});
   const test::TempDir dir;
-  for (const test::RandomFamily& family : families(true)) {
+  for (const test::RandomFamily& family : families(false)) {
     const std::string path = test::write_random_model(family.spec, dir.file("model.gguf"));
     auto runtime =
         Runtime::create(2, {}, [](ThreadPool& pool) { return CudaBackend::create(0, pool); });
@@ -165,14 +166,14 @@ TEST(CudaExperts, AreRefused) {
     const auto model = Model::load(*runtime, path, {}, {});
     ASSERT_FALSE(model.is_ok()) << family.name;
     EXPECT_EQ(model.status().code(), BLEND_E_UNSUPPORTED);
-    EXPECT_NE(model.status().message().find("mixtures of experts"), std::string::npos)
-        << model.status().message();
+    const char* const what = family.spec.n_experts != 0 ? "mixtures of experts" : "convolve";
+    EXPECT_NE(model.status().message().find(what), std::string::npos) << model.status().message();
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, CudaFamilies, testing::ValuesIn(families(false)),
+INSTANTIATE_TEST_SUITE_P(Random, CudaFamilies, testing::ValuesIn(families(true)),
                          [](const auto& tested) { return tested.param.name; });
-INSTANTIATE_TEST_SUITE_P(Random, CudaLora, testing::ValuesIn(families(false)),
+INSTANTIATE_TEST_SUITE_P(Random, CudaLora, testing::ValuesIn(families(true)),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
