@@ -290,7 +290,8 @@ Result<int64_t> HfConfigReader::read_d_ff() const {
       return given->error(BLEND_E_FORMAT, "it must be a number above 0 and at most 1024");
     }
   }
-  ff = static_cast<int64_t>(factor * static_cast<double>(2 * ff / 3));
+  const int64_t two_thirds = 2 * ff / 3;
+  ff = static_cast<int64_t>(factor * static_cast<double>(two_thirds));
   ff = (ff + multiple - 1) / multiple * multiple;
   if (ff >= 1 && ff <= kMaxWidth) return ff;
   return make_error(BLEND_E_FORMAT, "block_ff_dim gives a feed-forward of %lld elements",
