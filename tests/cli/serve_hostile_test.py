@@ -299,7 +299,7 @@ class HostileTest(ServeCase):
         call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
         status, answer, _ = server.post(chat(messages=[{"role": "assistant", "tool_calls": [call]}]), timeout=60)
         self.assertEqual(status, 503, answer)
-        self.assertLess(self.peak(server) - before, 96 << 20)  # once 450 MB
+        self.assertLess(self.peak(server) - before, 96 << 20)
         self.assertEqual(server.post(chat())[0], 200)
 
     def test_documents_are_tokenized_once_and_only_while_they_fit(self):
