@@ -27,7 +27,7 @@ typedef struct blend_chunk_info {
   uint32_t pinned;   /* 1: pinned. 0: not pinned, or there is no usage record (n_uses is then 0
                         too) */
   uint64_t bytes;        /* of K and V, and of what other layers keep */
-  uint64_t stored_bytes; /* of K and V, encoded */
+  uint64_t stored_bytes; /* the same, encoded */
   uint64_t n_uses;       /* hits */
   int64_t last_used_unix_s; /* put or hit; hits of other processes appear with a delay */
   int64_t created_unix_s;

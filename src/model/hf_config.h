@@ -27,8 +27,8 @@ struct HfConfig {
 Result<HfConfig> read_hf_config(const JsonView& root);
 
 // Its RoPE: `rope_parameters`, or `rope_theta` and `rope_scaling` in files from before transformers
-// 5. `params`: the object that holds the scaling, or nullopt; `theta`, and `share`, that of a head
-// which rotates, where it holds none itself. head_dim, context_length: of the model.
+// 5. `params`: the object that holds the scaling, or nullopt. `theta` and `share` (of a head, which
+// rotates) apply where that object holds none. head_dim, context_length: of the model.
 struct HfRope {
   RopeParams rope;
   // LongRoPE: see ModelConfig.

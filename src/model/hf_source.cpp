@@ -248,7 +248,7 @@ Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) {
   return weights_.view(tensor_name(own_name(role, hf_), role, layer));
 }
 
-// A convolution's, [d_model, 1, taps] as of one of many channels.
+// A convolution's taps. Files have [d_model, 1, taps].
 Result<TensorView> HfSource::find_taps(uint32_t layer) {
   constexpr TensorRole kRole = TensorRole::conv_taps;
   BLEND_ASSIGN(TensorView taps, weights_.view(tensor_name(own_name(kRole, hf_), kRole, layer)));

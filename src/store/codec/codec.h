@@ -20,8 +20,8 @@ namespace blend {
 enum class PlaneKind : uint8_t { k, v };
 
 // A plane of one layer: rows are [n_tokens, kv_dim] of dtype; of a layer that attends, K before
-// RoPE or V. Planes of other kinds of rows are encoded as V is, whose errors pass through a sum
-// alike.
+// RoPE or V. Planes of other kinds of rows are encoded as V is: their errors, too, add up
+// in a weighted sum.
 struct PlaneShape {
   uint32_t n_tokens = 0;
   uint32_t kv_dim = 0;
