@@ -264,14 +264,15 @@ Status HfConfigReader::read_shape() {
   c_.n_heads = static_cast<uint32_t>(heads);
   c_.n_kv_heads = static_cast<uint32_t>(kv_heads);
   c_.head_dim = static_cast<uint32_t>(head_dim);
-  BLEND_ASSIGN(c_.rms_eps,
-               positive_or(family_.convolves ? "norm_eps" : "rms_norm_eps", family_.eps));
+  const char* const eps_name = family_.convolves ? "norm_eps" : "rms_norm_eps";
+  BLEND_ASSIGN(c_.rms_eps, positive_or(eps_name, family_.eps));
   if (c_.rms_eps < 1) return Status::ok();
-  return make_error(BLEND_E_FORMAT, "rms_norm_eps is %g; it must be below 1",
+  return make_error(BLEND_E_FORMAT, "%s is %g; it must be below 1", eps_name,
                     static_cast<double>(c_.rms_eps));
 }
 
-// The feed-forward's inner width. An LFM2 says of what it is two thirds, rounded up.
+// The feed-forward's inner width. An LFM2's file has the width before it is cut to two thirds and
+// rounded up.
 Result<int64_t> HfConfigReader::read_d_ff() const {
   if (!family_.convolves) {
     return integer(family_.granite4 ? "shared_intermediate_size" : "intermediate_size", kMaxWidth);
