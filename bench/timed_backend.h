@@ -61,6 +61,10 @@ class TimedBackend final : public Backend,
   RecordOps* record_ops() override { return inner_->record_ops(); }
   ExpertOps* experts() override { return inner_->experts() == nullptr ? nullptr : this; }
   ConvOps* conv() override { return inner_->conv(); }
+  DeltaOps* delta() override { return inner_->delta(); }
+  FamilyOps* family() override { return inner_->family(); }
+  StreamOps* streams() override { return inner_->streams(); }
+  LatentOps* latent() override { return inner_->latent(); }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override {
     return inner_->allocate(bytes);
@@ -166,6 +170,9 @@ class TimedBackend final : public Backend,
   }
   size_t scratch_bytes(const ModelConfig& config, uint32_t max_rows) const override {
     return inner_->experts()->scratch_bytes(config, max_rows);
+  }
+  Status weigh(const Weight& vector, Tensor by, Tensor x) override {
+    return other("weigh", [&] { return inner_->experts()->weigh(vector, by, x); });
   }
   Status run(const ExpertLayer& layer, const ModelConfig& config, Tensor x, Tensor scores, Tensor y,
              DeviceBuffer& scratch) override {

@@ -63,6 +63,7 @@ def check_json(port):
     turns = [*CHAT["messages"], {"role": "assistant", "content": None, "tool_calls": [called]},
              {"role": "tool", "tool_call_id": "c1", "content": "At the south inn."}]
     assert ask(port, messages=turns)[0]
+    assert ask(port, schema=None)[0] == ask(port)[0]  # null: none
     for wrong in ({"tools": 3}, {"tools": [{"function": {}}]}, {"schema": {"type": "objekt"}}, {"schema": 3}):
         status, text = post(port, json.dumps({**CHAT, **wrong}))
         assert status == 400 and json.loads(text)["error"], (wrong, status, text)

@@ -27,12 +27,14 @@ function(blend_conformance_test name)
 endfunction()
 
 blend_conformance_test(attention_test ${BLEND_CONFORMANCE_DIR}/attention_test.cpp)
-blend_conformance_test(conv_test ${BLEND_CONFORMANCE_DIR}/conv_test.cpp)
 blend_conformance_test(drift_test ${BLEND_CONFORMANCE_DIR}/drift_test.cpp)
+blend_conformance_test(embedding_test ${BLEND_CONFORMANCE_DIR}/embedding_test.cpp)
+target_link_libraries(embedding_test PRIVATE nlohmann_json::nlohmann_json)
 blend_conformance_test(families_test ${BLEND_CONFORMANCE_DIR}/families_test.cpp)
 blend_conformance_test(golden_test ${BLEND_CONFORMANCE_DIR}/golden_test.cpp)
 blend_conformance_test(lora_test ${BLEND_CONFORMANCE_DIR}/lora_test.cpp)
 target_link_libraries(lora_test PRIVATE nlohmann_json::nlohmann_json)
+blend_conformance_test(mixers_test ${BLEND_CONFORMANCE_DIR}/mixers_test.cpp)
 blend_conformance_test(misses_test ${BLEND_CONFORMANCE_DIR}/misses_test.cpp)
 if(BLEND_REMOTE)
   blend_conformance_test(remote_test ${BLEND_CONFORMANCE_DIR}/remote_test.cpp)
@@ -76,6 +78,7 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/lock_watch.cpp
   ${BLEND_CAPI_DIR}/generate_batch.c
   ${BLEND_CAPI_DIR}/grammar.c
+  ${BLEND_CAPI_DIR}/calls.c
   ${BLEND_CAPI_DIR}/chat.c
   ${BLEND_CAPI_DIR}/sampling.c
   ${BLEND_CAPI_DIR}/lifetime.c
@@ -130,7 +133,9 @@ if(BLEND_REFERENCE_PYTHON)
            --random-model $<TARGET_FILE:random_model>)
   add_test(NAME conformance.lora_live COMMAND ${BLEND_REFERENCE_PYTHON} -B
            ${BLEND_CONFORMANCE_DIR}/lora/make_adapters.py --check)
-  set_tests_properties(conformance.lora_live conformance.tokenizers_live conformance.hf_live conformance.families_live
+  add_test(NAME conformance.embedding_live COMMAND ${BLEND_REFERENCE_PYTHON} -B
+           ${BLEND_CONFORMANCE_DIR}/embedding/make_embedding.py --check)
+  set_tests_properties(conformance.embedding_live conformance.lora_live conformance.tokenizers_live conformance.hf_live conformance.families_live
                        PROPERTIES LABELS conformance SKIP_RETURN_CODE 77 TIMEOUT 1200)
 endif()
 

@@ -89,7 +89,7 @@ if(BLEND_BUILD_TOOLS)
   blend_test(cli_unit_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/cli/chunker_test.cpp
              ${CMAKE_CURRENT_LIST_DIR}/cli/corpus_test.cpp ${CMAKE_CURRENT_LIST_DIR}/cli/dataset_test.cpp
              ${CMAKE_CURRENT_LIST_DIR}/cli/printable_test.cpp
-             ${CMAKE_CURRENT_LIST_DIR}/cli/tool_calls_test.cpp
+             ${CMAKE_CURRENT_LIST_DIR}/cli/tools_test.cpp
              LIBS blend_tools LABELS cli)
 
   add_executable(make_random_model ${CMAKE_CURRENT_LIST_DIR}/cli/make_random_model.cpp)

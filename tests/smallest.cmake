@@ -1,6 +1,5 @@
 # The smallest program of every language: documents and a question in, an answer out. On the examples'
-# model; and on a real one, which has a chat template, where BLEND_DATA_DIR has it.
-set(smallest_real ${BLEND_DATA_DIR}/real-models/SmolLM2-135M-Instruct.Q4_1.gguf)
+# model; and on a real one, which has a chat template, where it is there (cmake/real_model.cmake).
 
 # blend_smallest(language command...)
 function(blend_smallest language)
@@ -8,8 +7,8 @@ function(blend_smallest language)
   add_test(NAME examples.smallest_${language} COMMAND ${ARGN}
            ${PROJECT_SOURCE_DIR}/examples/models/blend-qa.gguf ${store}-${language})
   set(tests examples.smallest_${language})
-  if(EXISTS ${smallest_real})
-    add_test(NAME examples.smallest_${language}_real COMMAND ${ARGN} ${smallest_real} ${store}-${language}-real)
+  if(EXISTS ${BLEND_REAL_MODEL})
+    add_test(NAME examples.smallest_${language}_real COMMAND ${ARGN} ${BLEND_REAL_MODEL} ${store}-${language}-real)
     list(APPEND tests examples.smallest_${language}_real)
     blend_whole_library(examples.smallest_${language}_real)
   endif()
@@ -39,7 +38,7 @@ function(blend_smallest_installed language tool)
   foreach(name install.smallest_${language} install.smallest_${language}_real)
     set(model ${PROJECT_SOURCE_DIR}/examples/models/blend-qa.gguf)
     if(name MATCHES "_real$")
-      set(model ${smallest_real})
+      set(model ${BLEND_REAL_MODEL})
     endif()
     add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E env ${ARGN}
              ${CMAKE_CURRENT_LIST_DIR}/install/bindings_test.sh ${language} ${CMAKE_COMMAND} ${PROJECT_BINARY_DIR}

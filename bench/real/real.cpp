@@ -237,7 +237,8 @@ int main(int argc, char** argv) {
   app.add_option("--repeat", s.repeat)->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--min-seconds", s.min_seconds, "what is short is repeated for this long")
       ->capture_default_str();
-  app.add_option("--llama-bench", s.llama_bench, "llama.cpp's program; \"\": without it")
+  app.add_option("--llama-bench", s.llama_bench,
+                 "llama.cpp's program, or bench/llama_bench.py; \"\": without it")
       ->capture_default_str();
   app.add_option("--isa", s.isa, blend::bench::kIsaHelp);
   app.add_option("--json", s.json_path, "also write the figures there");

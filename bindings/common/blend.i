@@ -23,6 +23,7 @@
 %newobject blend_shim::Profile::open;
 %newobject blend_shim::Machine::open;
 %newobject blend_shim::Grammar::open;
+%newobject blend_shim::CallReader::open;
 %newobject blend_shim::Fusion::fuse;
 %newobject blend_shim::Fusion::fuse_texts;
 %newobject blend_shim::Fusion::fuse_messages;
@@ -45,9 +46,10 @@
 %include "shim/model.h"
 %include "shim/profile.h"
 #ifdef SWIGJAVA
-// Texts above are bytes there, so that a tokenizer gets what it is given; a grammar's is none of them.
+// The texts above are bytes there, so that a tokenizer gets what it is given. Those of grammars and answers are strings.
 %clear const std::string& text;
 #endif
 %include "shim/grammar.h"
+%include "shim/calls.h"
 %include "shim/fusion.h"
 %include "shim/layerwise.h"

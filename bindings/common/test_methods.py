@@ -33,7 +33,7 @@ def declared(text):
 
 
 def class_of(handle):
-    return "Context" if handle == "ctx" else handle.capitalize()
+    return "Context" if handle == "ctx" else camel(handle.split("_"))
 
 
 def rule(function, parameters, handles):
@@ -75,8 +75,9 @@ def exceptions(text):
     return {row[0]: dict(zip(LANGUAGES, row[1:4])) for row in rows}
 
 
-# What the shim has besides: arrays of an info, and an object that stands for no store, since Go has no null for one.
-SHIM_ONLY = {"Profile.chunk_prefix", "Profile.layer_steps", "Store.none"}
+# What the shim has besides: arrays of an info, the length of a list, and an object that stands for no store, since Go
+# has no null for one.
+SHIM_ONLY = {"CallReader.n_calls", "Profile.chunk_prefix", "Profile.layer_steps", "Store.none"}
 
 
 def shim():

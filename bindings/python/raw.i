@@ -72,6 +72,7 @@
 %threadallow blend_shim::Profile::verify;
 %threadallow blend_shim::Machine::open;
 %threadallow blend_shim::Grammar::open;
+%threadallow blend_shim::CallReader::open;
 %threadallow blend_shim::Fusion::fuse;
 %threadallow blend_shim::Fusion::fuse_texts;
 %threadallow blend_shim::Fusion::fuse_messages;

@@ -18,7 +18,6 @@ import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -45,32 +44,29 @@ public final class ChatHost {
     return new Model.Message(Json.text(message, "role"), content, more.isEmpty() ? "" : Json.write(more));
   }
 
-  /** What the answer must be: JSON of a schema, or a call of one of the tools; null: any text. */
-  private Grammar grammar(Map<String, Object> asked) {
-    List<Map<String, Object>> calls = Json.objects(asked, "tools").stream()
-        .map(tool -> Json.objects(Map.of("function", Collections.singletonList(tool.get("function"))), "function").get(0))
-        .map(f -> Map.<String, Object>of("type", "object", "required", List.of("name", "arguments"),
-            "properties", members("name", Map.of("const", Json.text(f, "name")), "arguments", f.get("parameters"))))
-        .toList();
-    Object schema = calls.isEmpty() ? asked.get("schema") : Map.of("anyOf", calls);
-    return schema == null ? null : Grammar.open(model, new Grammar.Options()
-        .language(GrammarLanguage.JSON_SCHEMA).text(Json.write(schema)));
+  private static boolean mustCall(Map<String, Object> asked) {
+    return !Json.objects(asked, "tools").isEmpty();
   }
 
-  // In this order: the model says which function it calls, then with what.
-  private static Map<String, Object> members(String first, Object one, String second, Object two) {
-    Map<String, Object> members = new LinkedHashMap<>();
-    members.put(first, one);
-    members.put(second, two);
-    return members;
+  /** What the answer must be: JSON of a schema, or a call of one of the tools; null: any text. */
+  private Grammar grammar(Map<String, Object> asked) {
+    var how = new Grammar.Options();
+    if (mustCall(asked)) {
+      how.language(GrammarLanguage.CALL).text(Json.write(asked.get("tools"))).templateSource(template);
+    } else if (asked.get("schema") != null) {
+      how.language(GrammarLanguage.JSON_SCHEMA).text(Json.write(asked.get("schema")));
+    } else {
+      return null;
+    }
+    return Grammar.open(model, how);
   }
 
   private Fusion fuse(Map<String, Object> asked) {
     List<Model.Message> messages = Json.objects(asked, "messages").stream().map(ChatHost::message).toList();
     List<Document> documents = Document.of(Json.texts(asked, "documents"));
     TextOptions texts = new TextOptions();
-    if (asked.get("tools") != null) {
-      texts.tools(Json.write(asked.get("tools")));
+    if (mustCall(asked)) {
+      texts.tools(Json.write(asked.get("tools"))).mustCall(true);
     }
     if (!template.isEmpty()) {
       texts.templateSource(template);

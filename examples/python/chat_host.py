@@ -10,14 +10,13 @@ class Host(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         try:
             asked = json.loads(self.rfile.read(min(int(self.headers["Content-Length"]), 1 << 20)))
-            max_tokens, tools = int(asked.get("max_tokens", 64)), asked.get("tools", [])
-            calls = [{"type": "object", "required": ["name", "arguments"], "properties": {
-                "name": {"const": f["name"]}, "arguments": f["parameters"]}} for f in (t["function"] for t in tools)]
-            schema = {"anyOf": calls} if calls else asked.get("schema")
-            grammar = None if schema is None else libblend.Grammar(
-                self.model, language="json_schema", text=json.dumps(schema))
-            fusion = self.model.fuse_messages(self.store, asked["messages"], asked.get("documents", []),
-                                              template_source=self.template, tools=json.dumps(tools))
+            max_tokens, tools, grammar = int(asked.get("max_tokens", 64)), json.dumps(asked.get("tools", [])), None
+            if asked.get("tools"):
+                grammar = libblend.Grammar(self.model, language="call", text=tools, template_source=self.template)
+            elif asked.get("schema") is not None:
+                grammar = libblend.Grammar(self.model, language="json_schema", text=json.dumps(asked["schema"]))
+            fusion = self.model.fuse_messages(self.store, asked["messages"], asked.get("documents", []), tools=tools,
+                                              must_call=bool(asked.get("tools")), template_source=self.template)
         except (AttributeError, KeyError, TypeError, ValueError, libblend.BlendError) as error:
             return self.reply(400, "application/json", [json.dumps({"error": str(error)})])
         with fusion:

@@ -104,6 +104,7 @@
 #include "blend/session.h"    /* fork, make exact, further turns, save, restore, edit */
 #include "blend/text.h"       /* documents and a question in, a fusion out: begin here */
 #include "blend/chat.h"       /* conversations and documents, by the model's template */
+#include "blend/calls.h"      /* calls of functions in an answer */
 #include "blend/batch.h"      /* several prompts at once */
 #include "blend/profile.h"    /* calibrate and verify a model */
 #include "blend/machine.h"    /* what recomputing and loading cost here */

@@ -29,6 +29,7 @@
 #endif
 #include "blend/blend.h"
 #include "blend/cpp/batch.hpp"
+#include "blend/cpp/calls.hpp"
 #include "blend/cpp/chat.hpp"
 #include "blend/cpp/context.hpp"
 #include "blend/cpp/error.hpp"

@@ -33,6 +33,11 @@ typedef struct blend_chat_document {
 
 #define BLEND_CHAT_NO_GENERATION_PROMPT 1u /* the prompt ends with the last message, not with the
                                               opening of the assistant's turn */
+#define BLEND_CHAT_MUST_CALL 2u /* the answer must be a call of one of `tools`, which must be given,
+                                   as the option or as a variable. The prompt then ends with what
+                                   stands before a call's JSON, and a grammar of calls makes the
+                                   answer that JSON. Not for a prompt that ends with the last
+                                   message */
 
 typedef struct blend_chat_options {
   uint32_t struct_size;
@@ -114,8 +119,8 @@ typedef struct blend_template_info {
   const char *call_open;     /* the text before a call; "": an answer is one call, from its first
                                 byte, or has none */
   const char *call_close;    /* the text after a call; "": the last call ends with the answer */
-  const char *call_begin;    /* what to add to the prompt, with BLEND_TOKENIZE_SPECIAL, for an answer
-                                that must be a call; the answer is then the JSON of it */
+  const char *call_begin;    /* what a prompt ends with whose answer must be a call
+                                (BLEND_CHAT_MUST_CALL); the answer is then the JSON of it */
   const char *call_arguments; /* the name of that member: "arguments" or "parameters" */
 } blend_template_info;
 

@@ -97,11 +97,11 @@ typedef struct blend_selection_options {
   uint32_t norm;        /* BLEND_NORM_*; default L2 */
   uint32_t relative;    /* 1: a deviation is divided by the stored row's own sum in that norm */
   uint32_t check_layer; /* where deviations are measured, 1 .. n_layers-1; 0 (default): the
-                           profile's, 1 without one. In a model where layers convolve, the fuse
-                           takes the first layer from there on that attends and comes after
-                           another layer that attends. FIRST_K, RANDOM and CONTEXT_IMPACT measure
-                           nothing and choose before layer 0 whatever this is; with check_layers
-                           they can choose later */
+                           profile's, 1 without one. Where not all layers attend, the fuse
+                           takes the first layer from there on that attends and knows of rows
+                           far away: after another that attends, or one with states. FIRST_K,
+                           RANDOM and CONTEXT_IMPACT measure nothing and choose before layer 0
+                           whatever this is; with check_layers they can choose later */
   uint32_t correction;  /* BLEND_CORRECTION_*; default AUTO. It corrects the rows of chunks that are
                            not recomputed, at the layers after the profile's check layer. That must
                            be the first check layer of this fuse, and the chunk prefix must be the

@@ -55,7 +55,8 @@ BLEND_API int32_t blend_model_options_init(blend_model_options *options, size_t 
 /* Opens a GGUF file (v2 or v3), or a Hugging Face directory (config.json, tokenizer.json and
  * model.safetensors or its shards). docs/models.md lists the families of models, types of weights
  * and tokenizers. Files are mapped, every offset and shape in them is checked, and the weights are
- * packed for this machine.
+ * packed for this machine. A model whose rows see the rows after them (EmbeddingGemma) only embeds:
+ * what fuses, stores, restores, generates, calibrates or times gives UNSUPPORTED.
  * Errors: NOT_FOUND, IO, FORMAT (names the file and the offset, member or tensor), UNSUPPORTED
  * (names what is unknown), NUMERIC (a NaN or infinity in the weights), MISMATCH (a LoRA adapter of
  * another model), OUT_OF_MEMORY, CANCELLED, CALLBACK. */
@@ -68,8 +69,9 @@ typedef struct blend_model_info {
   uint32_t n_layers;
   uint32_t d_model;    /* width of the residual stream */
   uint32_t n_heads;    /* query heads */
-  uint32_t n_kv_heads; /* key/value heads; query heads h*g .. h*g+g-1 share KV head h (GQA) */
-  uint32_t head_dim;
+  uint32_t n_kv_heads; /* key/value heads; query heads h*g .. h*g+g-1 share KV head h (GQA); 1 where
+                          rows are latent (MLA) */
+  uint32_t head_dim;   /* half of a row where rows are latent */
   uint32_t d_ff;       /* inner width of the feed-forward: of all that one row goes through,
                           mean over layers, where it is a mixture of experts */
   uint32_t n_vocab;
@@ -82,7 +84,8 @@ typedef struct blend_model_info {
   uint64_t n_parameters;
   uint64_t weight_bytes;       /* the process's own memory for weights: little if they are
                                   mapped */
-  uint64_t kv_bytes_per_token; /* in the fused cache, all layers */
+  uint64_t kv_bytes_per_token; /* in the fused cache, all layers; without the states of Gated
+                                  DeltaNets and Mamba-2s, whose size does not depend on the tokens */
   /* Strings are valid while the model is open. */
   const char *architecture;  /* "llama", "qwen2", ... */
   const char *name;          /* general.name or "" */

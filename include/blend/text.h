@@ -26,6 +26,10 @@ extern "C" {
 #define BLEND_TEXT_SPECIAL 4u  /* without a template: control tokens such as <|im_end|> are
                                   recognized in `system` and `question_template`; in the question
                                   and the documents never */
+#define BLEND_TEXT_MUST_CALL 8u /* the answer must be a call of one of `tools`, which must be given.
+                                   The prompt then ends with what stands before a call's JSON, and a
+                                   grammar of calls makes the answer that JSON. Needs a chat
+                                   template */
 
 /* How a prompt is written. All texts are UTF-8 and end with a NUL. Give the same options to
  * blend_precompute_texts and blend_fuse_texts: the text before the first document is part of a

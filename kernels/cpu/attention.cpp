@@ -47,6 +47,9 @@ constexpr size_t kScoreRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : kFewLanesRow
 constexpr size_t kKeyStep = kScoreVectors * kLanes;                 // 16 or 32 keys
 constexpr size_t kSumVectors = kManyRegisters ? 4 : kScoreVectors;  // of elements of V
 constexpr size_t kSumRows = kLanes >= 8 ? 6 : kFewLanesRows;
+// Where keys are values too: rows and elements of keys, whose sums are of whole vectors.
+constexpr size_t kKeyRows = kManyRegisters ? 6 : 2;
+constexpr size_t kKeyElements = 4;
 // With one row or two these would be too few sums to hide the latency of a multiply-add: more
 // vectors.
 constexpr size_t wider(size_t rows) { return kLanes < 8 || rows > 2 ? 1 : 4 / rows; }
@@ -140,6 +143,56 @@ HWY_INLINE void weigh(const float* HWY_RESTRICT p, size_t n_keys,
   }
 }
 
+// The same where elements of keys are values, kWide of them from `k` on: lanes are keys here, so a
+// tile's sum is across lanes. o: rows at `stride`.
+template <DType kType, size_t kRows, size_t kWide>
+HWY_INLINE void weigh_keys(const float* HWY_RESTRICT p, size_t n_keys,
+                           const Cached<kType>* HWY_RESTRICT k, size_t head_dim,
+                           const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o, size_t stride) {
+  const D d;
+  V sum[kRows][kWide];
+  BLEND_UNROLL
+  for (size_t i = 0; i < kRows; ++i) {
+    BLEND_UNROLL
+    for (size_t e = 0; e < kWide; ++e) sum[i][e] = hn::Zero(d);
+  }
+  for (size_t j = 0; j < n_keys; j += kLanes) {
+    const Cached<kType>* const block = k + j / kKeyBlock * kKeyBlock * head_dim + j % kKeyBlock;
+    // Slots past the last key may hold anything, a NaN too.
+    const auto seen = hn::FirstN(d, HWY_MIN(n_keys - j, kLanes));
+    V pj[kRows];
+    BLEND_UNROLL
+    for (size_t i = 0; i < kRows; ++i) pj[i] = hn::Load(d, p + i * kTile + j);
+    BLEND_UNROLL
+    for (size_t e = 0; e < kWide; ++e) {
+      const V keys = hn::IfThenElseZero(seen, load_cached<kType>(d, block + e * kKeyBlock));
+      BLEND_UNROLL
+      for (size_t i = 0; i < kRows; ++i) sum[i][e] = hn::MulAdd(pj[i], keys, sum[i][e]);
+    }
+  }
+  BLEND_UNROLL
+  for (size_t i = 0; i < kRows; ++i) {
+    BLEND_UNROLL
+    for (size_t e = 0; e < kWide; ++e) {
+      float& to = o[i * stride + e];
+      to = to * alpha[i] + hn::GetLane(hn::SumOfLanes(d, sum[i][e]));
+    }
+  }
+}
+
+template <DType kType, size_t kRows>
+void weigh_all_keys(const float* p, size_t n_keys, const Cached<kType>* k, size_t head_dim,
+                    size_t n_values, const float* alpha, float* o) {
+  size_t e = 0;
+  for (; e + kKeyElements <= n_values; e += kKeyElements) {
+    weigh_keys<kType, kRows, kKeyElements>(p, n_keys, k + e * kKeyBlock, head_dim, alpha, o + e,
+                                           n_values);
+  }
+  for (; e < n_values; ++e) {
+    weigh_keys<kType, kRows, 1>(p, n_keys, k + e * kKeyBlock, head_dim, alpha, o + e, n_values);
+  }
+}
+
 template <DType kType, size_t kRows>
 void weigh_all_columns(const float* p, size_t n_keys, const Cached<kType>* v, size_t v_stride,
                        const float* alpha, float* o) {
@@ -186,6 +239,16 @@ HWY_INLINE void panel_weigh(const float* p, size_t n, size_t n_keys, const Cache
   by_rows<kSumRows>(n, [&](auto rows, size_t i) HWY_ATTR {
     weigh_all_columns<kType, decltype(rows)::value>(p + i * kTile, n_keys, v, v_stride, alpha + i,
                                                     o + i * v_stride);
+  });
+}
+
+// k: from the first value's element on.
+template <DType kType>
+HWY_INLINE void panel_weigh_keys(const float* p, size_t n, size_t n_keys, const Cached<kType>* k,
+                                 size_t head_dim, size_t n_values, const float* alpha, float* o) {
+  by_rows<kKeyRows>(n, [&](auto rows, size_t i) HWY_ATTR {
+    weigh_all_keys<kType, decltype(rows)::value>(p + i * kTile, n_keys, k, head_dim, n_values,
+                                                 alpha + i, o + i * n_values);
   });
 }
 
@@ -245,12 +308,14 @@ void attention_as(const AttentionBlock& b, float* scratch) {
   const auto* const all_v = static_cast<const Cached<kType>*>(b.v);
   const size_t n = b.n_rows * b.group;  // query vectors, row by row
   const size_t padded = round_up(n, 16);
+  const bool in_keys = b.values_from != 0;
+  const size_t o_stride = in_keys ? b.value_dim() : b.v_stride;
   float* s = scratch;                 // [kPanel][kTile]
   float* alpha = s + kPanel * kTile;  // [16]
   float* largest = alpha + 16;        // [n]
   float* sum = largest + padded;      // [n]
-  float* o = sum + padded;            // [n][v_stride]
-  float* q = o + n * b.v_stride;      // [n][head_dim]
+  float* o = sum + padded;            // [n][o_stride]
+  float* q = o + n * o_stride;        // [n][head_dim]
 
   for (size_t i = 0; i < n; ++i) {
     const float* from = b.q + i / b.group * b.q_stride + i % b.group * b.head_dim;
@@ -260,7 +325,7 @@ void attention_as(const AttentionBlock& b, float* scratch) {
         b.sinks == nullptr ? -std::numeric_limits<float>::infinity() : b.sinks[i % b.group];
     sum[i] = b.sinks == nullptr ? 0.0f : 1.0f;
   }
-  std::fill(o, o + n * b.v_stride, 0.0f);
+  std::fill(o, o + n * o_stride, 0.0f);
   std::fill(alpha, alpha + 16, 0.0f);
 
   const size_t end = static_cast<size_t>(b.pos[b.n_rows - 1]) + 1;
@@ -283,15 +348,21 @@ void attention_as(const AttentionBlock& b, float* scratch) {
                           n_keys, s);
       if (b.softcap != 0) panel_softcap(s, vectors, n_keys, b.softcap);
       panel_softmax(s, vectors, hidden, visible, n_keys, {largest + i, sum + i}, alpha);
+      if (in_keys) {
+        panel_weigh_keys<kType>(s, vectors, n_keys,
+                                all_k + tile * b.head_dim + b.values_from * kKeyBlock, b.head_dim,
+                                o_stride, alpha, o + i * o_stride);
+        continue;
+      }
       panel_weigh<kType>(s, vectors, n_keys, all_v + tile * b.v_stride, b.v_stride, alpha,
                          o + i * b.v_stride);
     }
   }
 
   for (size_t i = 0; i < n; ++i) {
-    float* to = b.out + i / b.group * b.out_stride + i % b.group * b.head_dim;
+    float* to = b.out + i / b.group * b.out_stride + i % b.group * b.head_dim + b.values_from;
     const float inverse = 1.0f / sum[i];
-    for (size_t e = 0; e < b.head_dim; ++e) to[e] = o[i * b.v_stride + e] * inverse;
+    for (size_t e = 0; e < b.value_dim(); ++e) to[e] = o[i * o_stride + e] * inverse;
   }
 }
 
@@ -351,12 +422,15 @@ void attention_ref(const AttentionBlock& b) {
     for (size_t j = begin; j < n; ++j) {
       const double w = std::exp(p[j] - largest);
       sum += w;
-      for (size_t e = 0; e < b.head_dim; ++e) {
-        o[e] += w * static_cast<double>(cached_value(b.v, b.dtype, j * b.v_stride + e));
+      const size_t key = j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
+      for (size_t e = b.values_from; e < b.head_dim; ++e) {
+        o[e] += w * static_cast<double>(b.values_from != 0
+                                            ? cached_value(b.k, b.dtype, key + e * kKeyBlock)
+                                            : cached_value(b.v, b.dtype, j * b.v_stride + e));
       }
     }
     float* to = b.out + i / b.group * b.out_stride + i % b.group * b.head_dim;
-    for (size_t e = 0; e < b.head_dim; ++e) to[e] = static_cast<float>(o[e] / sum);
+    for (size_t e = b.values_from; e < b.head_dim; ++e) to[e] = static_cast<float>(o[e] / sum);
   }
 }
 

@@ -23,7 +23,7 @@ struct AttentionBlock {
   size_t n_rows = 0;
   size_t group = 1;
   const void* k = nullptr;  // one KV head: [slots / 16][head_dim][16] of dtype, see kv_layout.h
-  const void* v = nullptr;  // one KV head: [slots][v_stride] of dtype
+  const void* v = nullptr;  // one KV head: [slots][v_stride] of dtype; not used with values_from
   size_t head_dim = 0;
   size_t v_stride = 0;
   float scale = 1.0f;   // of the scores: 1 / sqrt(head_dim)
@@ -32,7 +32,11 @@ struct AttentionBlock {
   // [group]: a score of each head that is as if of one more key, without a value; null: none.
   const float* sinks = nullptr;
   DType dtype = DType::f32;  // of k and v, which are widened in registers
+  // Not 0: a key's elements from this one on are its value (KvLayout). They are at the same place
+  // in `out`, whose elements before them are left alone.
+  size_t values_from = 0;
 
+  size_t value_dim() const { return head_dim - values_from; }
   // The first slot that a row at position p sees.
   size_t first_key(uint32_t p) const { return window == 0 || p < window ? 0 : p - window + 1; }
 };

@@ -107,14 +107,35 @@ HWY_INLINE void sum_values(const float* HWY_RESTRICT p, size_t n_keys,
   }
 }
 
+// The same of the last n_values elements of keys; k: from the first of them on.
+template <DType kType>
+HWY_INLINE void sum_keys(const float* HWY_RESTRICT p, size_t n_keys,
+                         const Cached<kType>* HWY_RESTRICT k, size_t head_dim, size_t n_values,
+                         float* HWY_RESTRICT o) {
+  const hn::CappedTag<float, kKeyBlock> d;
+  const size_t lanes = hn::Lanes(d);
+  for (size_t e = 0; e < n_values; ++e) {
+    auto sum = hn::Zero(d);
+    for (size_t j = 0; j < n_keys; j += lanes) {
+      const Cached<kType>* const at =
+          k + (j / kKeyBlock * head_dim + e) * kKeyBlock + j % kKeyBlock;
+      // Slots past the last key may hold anything, a NaN too.
+      const auto keys =
+          hn::IfThenElseZero(hn::FirstN(d, HWY_MIN(n_keys - j, lanes)), load_cached<kType>(d, at));
+      sum = hn::MulAdd(hn::Load(d, p + j), keys, sum);
+    }
+    o[e] = hn::GetLane(hn::SumOfLanes(d, sum));
+  }
+}
+
 template <DType kType>
 void attention_tempered_as(const TemperedBlock& b, float* scratch) {
   const auto* const k = static_cast<const Cached<kType>*>(b.k);
   const auto* const v = static_cast<const Cached<kType>*>(b.v);
   const size_t stride = round_up(size_t{b.pos[b.n_rows - 1]} + 1, kSlotMultiple);
-  float* const kind = scratch;      // [stride]
-  float* const o = kind + stride;   // [v_stride]
-  float* const s = o + b.v_stride;  // [kScoredRows][stride]
+  float* const kind = scratch;                    // [stride]
+  float* const o = kind + stride;                 // [head_dim], padded
+  float* const s = o + round_up(b.head_dim, 16);  // [kScoredRows][stride]
   const size_t end = size_t{b.pos[b.n_rows - 1]} + 1;
   for (size_t j = 0; j < end; ++j) kind[j] = b.tempered[j] != 0 ? 1.0f : 0.0f;
   std::fill(kind + end, kind + stride, 0.0f);
@@ -139,8 +160,13 @@ void attention_tempered_as(const TemperedBlock& b, float* scratch) {
       }
       const float mass = weigh_kinds(own, kind, b.first_key(b.pos[i + r]), visible, padded, b);
       if (b.mass != nullptr) b.mass[i + r] = mass;
-      sum_values<kType>(own, visible, v, b.v_stride, o);
-      std::copy(o, o + b.head_dim, b.out + (i + r) * b.stride);
+      const size_t n_values = b.head_dim - b.values_from;
+      if (b.values_from != 0) {
+        sum_keys<kType>(own, visible, k + b.values_from * kKeyBlock, b.head_dim, n_values, o);
+      } else {
+        sum_values<kType>(own, visible, v, b.v_stride, o);
+      }
+      std::copy(o, o + n_values, b.out + (i + r) * b.stride + b.values_from);
     }
     i += rows;
   }
@@ -192,11 +218,16 @@ void attention_tempered_ref(const TemperedBlock& b) {
     for (size_t j = b.first_key(b.pos[i]); j < p.size(); ++j) {
       const size_t kind = b.tempered[j] != 0 ? 1 : 0;
       const double w = p[j] / sums[kind] * shares[kind] / (shares[0] + shares[1]);
-      for (size_t e = 0; e < b.head_dim; ++e) {
-        o[e] += w * static_cast<double>(cached_value(b.v, b.dtype, j * b.v_stride + e));
+      const size_t key = j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
+      for (size_t e = b.values_from; e < b.head_dim; ++e) {
+        o[e] += w * static_cast<double>(b.values_from != 0
+                                            ? cached_value(b.k, b.dtype, key + e * kKeyBlock)
+                                            : cached_value(b.v, b.dtype, j * b.v_stride + e));
       }
     }
-    for (size_t e = 0; e < b.head_dim; ++e) b.out[i * b.stride + e] = static_cast<float>(o[e]);
+    for (size_t e = b.values_from; e < b.head_dim; ++e) {
+      b.out[i * b.stride + e] = static_cast<float>(o[e]);
+    }
   }
 }
 

@@ -25,9 +25,10 @@ struct TemperedBlock {
   const uint32_t* pos = nullptr;  // [n_rows], ascending, < slots
   size_t n_rows = 0;
   const void* k = nullptr;  // its KV head: [slots / 16][head_dim][16] of dtype, see kv_layout.h
-  const void* v = nullptr;  // [slots][v_stride] of dtype
+  const void* v = nullptr;  // [slots][v_stride] of dtype; not used with values_from
   size_t head_dim = 0;
   size_t v_stride = 0;
+  size_t values_from = 0;             // as in AttentionBlock
   const uint8_t* tempered = nullptr;  // [pos[n_rows - 1] + 1]: non-zero = of the first kind
   float scale = 1.0f;                 // of the scores: 1 / sqrt(head_dim)
   uint32_t window = 0;                // as in AttentionBlock

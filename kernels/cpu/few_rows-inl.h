@@ -40,7 +40,8 @@ constexpr size_t kMostW = 4;
 // For elements of 16 bits two, which is nearer to the order of W itself, in which memory is
 // fastest. Two are enough for multiply-adds that wait for each other; with one they are not. (A Zen
 // 5 core with AVX-512, f16 in a mapped file, generation of the 135M and 1B shapes: 157 and 16.9
-// tokens/s, with four rows 115 and 14.3.)
+// tokens/s, with four rows 115 and 14.3.) For elements of 8 bits two where rows are short: a Zen 4
+// core, k = 1024, 53 GFLOP/s, with four rows 40.
 constexpr size_t kFewerW = 2;
 
 // A piece of the product: elements [first, last) of rows of W from j on and of some of x.
@@ -48,11 +49,37 @@ struct Part {
   const float* x;  // [k / kLanes][rows][kLanes]
   size_t j, first, last;
   FetchAhead* fetch;
-  size_t ahead;  // prefetch distance in bytes, where rows of W are read in order
+  // Where whole rows of W are read at once: how many bytes ahead is prefetched, and in which order.
+  // Where they are not, it is 0, and `fetch` says what is prefetched.
+  size_t ahead = 0;
+  bool in_order = false;
 
-  // Whether they are.
   template <size_t kRowsOfW, size_t kX>
-  static constexpr bool as_it_lies = kRowsOfW == kMostW&& kX <= 2;
+  HWY_INLINE bool at_once() const {
+    return kX <= 2 && kRowsOfW > 1 && ahead != 0;
+  }
+};
+
+// Prefetches what lies `ahead` of kW parallel rows of W: in the order in which it lies, whatever
+// the order of use, or side by side as it will be used.
+template <size_t kW>
+struct Ahead {
+  const uint8_t* next;
+  bool in_order;
+  size_t row_bytes;
+
+  Ahead(const FewRows& p, const Part& part, size_t bytes)
+      : next(reinterpret_cast<const uint8_t*>(p.w) + part.j * bytes + part.ahead),
+        in_order(part.in_order),
+        row_bytes(bytes) {}
+  // As much as a step uses: kBytes of each row.
+  template <size_t kBytes>
+  HWY_INLINE void step() {
+    static_assert(kBytes <= 64);
+    BLEND_UNROLL
+    for (size_t r = 0; r < kW; ++r) hwy::Prefetch(next + r * (in_order ? kBytes : row_bytes));
+    next += in_order ? kW * kBytes : kBytes;
+  }
 };
 
 using D4 = hn::CappedTag<float, 4>;
@@ -217,6 +244,7 @@ struct Blocks {
     HWY_ALIGN float scale[kW][kScales<Codes>], least[kW][kScales<Codes>];
     FetchAhead& fetch = *all.fetch;
     const size_t bytes = row_bytes(p, p.k);
+    Ahead<kW> ahead(p, all, bytes);
     const auto* at =
         reinterpret_cast<const uint8_t*>(p.w) + all.j * bytes + row_bytes(p, all.first);
     for (size_t e = all.first; e < all.last; e += Codes::kElements, at += Codes::kBytes) {
@@ -227,11 +255,8 @@ struct Blocks {
       }
       for (size_t part = 0; part < kParts; ++part) {
         if (part % kPrefetchParts != 0) {
-        } else if constexpr (Part::as_it_lies<kW, kX>) {
-          BLEND_UNROLL
-          for (size_t r = 0; r < kW; ++r) {
-            hwy::Prefetch(at + all.ahead + r * bytes + part * kPartBytes);
-          }
+        } else if (all.at_once<kW, kX>()) {
+          ahead.template step<kPrefetchParts * kPartBytes>();
         } else {
           fetch.some_lines();
         }
@@ -246,6 +271,16 @@ struct Blocks {
     }
   }
 };
+
+// The elements of `table` that the lowest four bits of each lane name. AVX-512 looks at no others.
+HWY_INLINE V of_sixteen(V table, hn::Vec<hn::Rebind<int32_t, D>> places) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  return hn::TableLookupLanes(table, hn::Indices512<float>{places.raw});
+#else
+  const hn::Rebind<int32_t, D> d32;
+  return hn::TableLookupLanes(table, hn::IndicesFromVec(D(), hn::And(places, hn::Set(d32, 15))));
+#endif
+}
 
 // Rows of blocks of four bits an element, where a vector has sixteen lanes: the sixteen values of a
 // part are a vector that nibbles index. It costs half as much as computing each value.
@@ -266,6 +301,7 @@ struct Nibbles {
     const size_t bytes = row_bytes(p, p.k);
     const auto* at =
         reinterpret_cast<const uint8_t*>(p.w) + all.j * bytes + row_bytes(p, all.first);
+    Ahead<kW> ahead(p, all, bytes);
     const V ladder = sixteen_values<Codes>();
     for (size_t e = all.first; e < all.last; e += Codes::kElements, at += Codes::kBytes) {
       BLEND_UNROLL
@@ -279,13 +315,13 @@ struct Nibbles {
         const size_t low_part = run * 2 * kRun / Codes::kPart;
         const size_t high_part = (run * 2 + 1) * kRun / Codes::kPart;
         V low[kW], high[kW];
+        if (all.at_once<kW, kX>()) {
+          ahead.template step<Codes::kBytes / kRuns>();
+        } else {
+          fetch.some_lines();
+        }
         BLEND_UNROLL
         for (size_t r = 0; r < kW; ++r) {
-          if (Part::as_it_lies<kW, kX>) {
-            hwy::Prefetch(at + all.ahead + r * bytes + run * kRun);
-          } else if (r == 0) {
-            fetch.some_lines();
-          }
           low[r] = values(r, low_part);
           high[r] = low_part == high_part ? low[r] : values(r, high_part);
         }
@@ -296,11 +332,8 @@ struct Nibbles {
           for (size_t r = 0; r < kW; ++r) {
             const auto both = hn::PromoteTo(
                 d32, hn::LoadU(d8, at + r * bytes + Codes::kNibbles + run * kRun + c));
-            const auto look_up = [&](V table, auto nibbles) HWY_ATTR {
-              return hn::TableLookupLanes(table, hn::IndicesFromVec(d, nibbles));
-            };
-            first[r] = look_up(low[r], hn::And(both, hn::Set(d32, 15)));
-            second[r] = look_up(high[r], hn::ShiftRight<4>(both));
+            first[r] = of_sixteen(low[r], both);
+            second[r] = of_sixteen(high[r], hn::ShiftRight<4>(both));
           }
           const float* const at_x = all.x + (e + run * 2 * kRun + c) * kX;
           sums.add(first, at_x);
@@ -330,19 +363,20 @@ struct WidenedNibbles {
     const auto high_bits = hn::Set(d32, static_cast<int32_t>(0xF0000000));
     FetchAhead& fetch = *all.fetch;
     const size_t bytes = row_bytes(p, p.k);
+    Ahead<kW> ahead(p, all, bytes);
     const float* x = all.x + all.first * kX;
     const auto* at =
         reinterpret_cast<const uint8_t*>(p.w) + all.j * bytes + row_bytes(p, all.first);
     for (size_t e = all.first; e < all.last;
          e += Codes::kElements, at += Codes::kBytes, x += Codes::kElements * kX) {
+      if (all.at_once<kW, kX>()) {
+        ahead.template step<Codes::kBytes>();
+      } else {
+        fetch.some_lines();
+      }
       BLEND_UNROLL
       for (size_t r = 0; r < kW; ++r) {
         const uint8_t* const block = at + r * bytes;
-        if (Part::as_it_lies<kW, kX>) {
-          hwy::Prefetch(block + all.ahead);
-        } else if (r == 0) {
-          fetch.some_lines();
-        }
         V sum[kX];
         BLEND_UNROLL
         for (size_t c = 0; c < Codes::kRun; c += kLanes) {
@@ -395,12 +429,12 @@ struct AnyBlocks {
     for (size_t e = all.first; e < all.last; e += elements, at += block) {
       for (size_t r = 0; r < kW; ++r) {
         unpack(at + r * bytes, codes[r], scale[r], least[r]);
-        if (!Part::as_it_lies<kW, kX>) continue;
+        if (!all.at_once<kW, kX>()) continue;
         for (size_t line = 0; line < block; line += 64) {
           hwy::Prefetch(at + all.ahead + r * bytes + line);
         }
       }
-      if (!Part::as_it_lies<kW, kX>) fetch.some_lines();
+      if (!all.at_once<kW, kX>()) fetch.some_lines();
       for (size_t part = 0; part < elements / kAnyPart; ++part) {
         const float* const x = all.x + (e + part * kAnyPart) * kX;
         BLEND_UNROLL
@@ -454,13 +488,18 @@ struct Integers {
   static HWY_INLINE float load_one(const std::byte* at) { return static_cast<int8_t>(*at); }
 };
 
-// Number of parallel rows of W where they are read in order.
+// Number of parallel rows of W where whole ones are read at once.
 template <class Weights, size_t kX>
-constexpr size_t kTogether = kMostW;
+constexpr size_t kShortRows = kMostW;
+template <class Weights, size_t kX>
+constexpr size_t kLongRows = kMostW;
 template <class Elements>
 struct Plain;
 template <class Elements, size_t kX>
-constexpr size_t kTogether<Plain<Elements>, kX> =
+constexpr size_t kShortRows<Plain<Elements>, kX> =
+    kLanes == 16 && Elements::kSize <= 2 && kX == 1 ? kFewerW : kMostW;
+template <class Elements, size_t kX>
+constexpr size_t kLongRows<Plain<Elements>, kX> =
     kLanes == 16 && Elements::kSize == 2 && kX == 1 ? kFewerW : kMostW;
 
 // Rows of elements one by one.
@@ -474,27 +513,26 @@ struct Plain {
     const size_t bytes = row_bytes(p, p.k);
     const std::byte* w = p.w + all.j * bytes + all.first * Elements::kSize;
     const float* x = all.x + all.first * kX;
-    constexpr bool kAsItLies = Part::as_it_lies<kW, kX>;
-    constexpr bool kInOrder = kTogether<Plain, kX> == kFewerW && kW == kFewerW;
     FetchAhead fetch = *all.fetch;
-    const std::byte* next = w + all.ahead;
+    Ahead<kW> ahead(p, all, bytes);
     const auto step = [&](size_t n) HWY_ATTR {
       V weights[kW];
       BLEND_UNROLL
       for (size_t r = 0; r < kW; ++r) {
         const std::byte* const at = w + r * bytes + n * kLanes * Elements::kSize;
         weights[r] = Elements::load(at);
-        if constexpr (kAsItLies) hwy::Prefetch(at + all.ahead);
+        if (all.at_once<kW, kX>()) {
+          if (!all.in_order) hwy::Prefetch(at + all.ahead);
+        }
       }
       sums.add(weights, x + n * kLanes * kX);
     };
     size_t left = (all.last - all.first) / kLanes;
 #pragma GCC unroll 1
     for (; left >= kLine; left -= kLine, w += 64, x += kLine * kLanes * kX) {
-      if constexpr (kInOrder) {
-        BLEND_UNROLL
-        for (size_t r = 0; r < kW; ++r, next += 64) hwy::Prefetch(next);
-      } else if constexpr (!kAsItLies) {
+      if (all.at_once<kW, kX>()) {
+        if (all.in_order) ahead.template step<64>();
+      } else {
         fetch.some_lines();
       }
       BLEND_UNROLL

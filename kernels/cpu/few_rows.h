@@ -11,7 +11,12 @@
 namespace blend::kernels {
 
 // Most rows of x in a product.
-inline constexpr size_t kFewRowsMost = 24;
+inline constexpr size_t kFewRowsMost = 48;
+// Up to so many rows it takes less time than decoding W into panels (block_decode.h): by the
+// instruction set, the form of W, and how many of x's rows of k elements stay in a cache. From
+// kFewRowsAlways to kFewRowsMost.
+inline constexpr size_t kFewRowsAlways = 24;
+size_t few_rows_most(DType dtype, BlockType blocks, size_t k);
 
 struct FewRows {
   const float* x = nullptr;      // [m, k] packed by few_rows_pack(); a single row may be unpacked

@@ -4,7 +4,8 @@
 //
 // K: [n_kv_heads][slots / 16][head_dim][16]: sixteen keys side by side, so that q.K of sixteen keys
 // is head_dim multiply-adds of whole vectors and needs no sum across lanes.
-// V: [n_kv_heads][slots][v_stride]: rows padded to whole vectors; the padding is never read.
+// V: [n_kv_heads][slots][v_stride]: rows padded to whole vectors; the padding is never read. Where
+// keys are latent rows there is none: the last elements of a key are its value.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +26,13 @@ constexpr size_t round_up(size_t n, size_t multiple) {
 struct KvLayout {
   size_t n_kv_heads = 0;
   size_t head_dim = 0;
-  size_t slots = 0;  // multiple of kSlotMultiple
+  size_t slots = 0;        // multiple of kSlotMultiple
+  size_t values_from = 0;  // not 0: the value of a slot is its key from this element on
 
-  size_t v_stride() const { return round_up(head_dim, 16); }
+  bool latent() const { return values_from != 0; }
+  // Elements of K, and as many of V, of a row as it comes and goes.
+  size_t kv_dim() const { return latent() ? head_dim / 2 : n_kv_heads * head_dim; }
+  size_t v_stride() const { return latent() ? 0 : round_up(head_dim, 16); }
   size_t k_head_elements() const { return slots * head_dim; }
   size_t v_head_elements() const { return slots * v_stride(); }
   size_t k_elements() const { return n_kv_heads * k_head_elements(); }

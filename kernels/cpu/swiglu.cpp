@@ -18,7 +18,7 @@
 #define BLEND_KERNELS_SWIGLU_ONCE
 namespace blend::kernels {
 
-enum class Gate { silu, gelu, clamped };
+enum class Gate { silu, gelu, clamped, sigmoid };
 
 }  // namespace blend::kernels
 #endif
@@ -46,7 +46,10 @@ HWY_INLINE hn::Vec<D> gated(D d, hn::Vec<D> g, hn::Vec<D> u) {
   // Beyond these the sigmoid is 0 or 1 to f32's resolution; a NaN stays one by the factor g.
   const auto x = hn::Max(hn::Min(hn::Neg(z), hn::Set(d, 87.0f)), hn::Set(d, -86.0f));
   const auto e = exp_between(d, x);
-  return hn::Mul(hn::Div(g, hn::Add(hn::Set(d, 1.0f), e)), u);
+  const auto one = hn::Set(d, 1.0f);
+  // min and max may take the number for a NaN; this factor is a NaN where g is.
+  const auto factor = kGate == Gate::sigmoid ? hn::Add(one, hn::Sub(g, g)) : g;
+  return hn::Mul(hn::Div(factor, hn::Add(one, e)), u);
 }
 
 template <Gate kGate>
@@ -67,12 +70,28 @@ void Swiglu(const float* gate, const float* up, size_t n, float* out) {
   gate_row<Gate::silu>(gate, up, n, out);
 }
 
+// A NaN of the gate may become 0 here; where both are the same row, it is kept as up's.
+void Reglu(const float* gate, const float* up, size_t n, float* out) {
+  const hn::CappedTag<float, 16> d;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto g = hn::Max(hn::LoadU(d, gate + i), hn::Zero(d));
+    hn::StoreU(hn::Mul(g, hn::LoadU(d, up + i)), d, out + i);
+  }
+  for (; i < n; ++i) out[i] = std::max(gate[i], 0.0f) * up[i];
+}
+
 void Geglu(const float* gate, const float* up, size_t n, float* out) {
   gate_row<Gate::gelu>(gate, up, n, out);
 }
 
 void ClampedSwiglu(const float* gate, const float* up, size_t n, float* out) {
   gate_row<Gate::clamped>(gate, up, n, out);
+}
+
+void SigmoidGate(const float* gate, const float* up, size_t n, float* out) {
+  gate_row<Gate::sigmoid>(gate, up, n, out);
 }
 
 }  // namespace blend::kernels::HWY_NAMESPACE
@@ -82,8 +101,10 @@ HWY_AFTER_NAMESPACE();
 namespace blend::kernels {
 
 HWY_EXPORT(Swiglu);
+HWY_EXPORT(Reglu);
 HWY_EXPORT(Geglu);
 HWY_EXPORT(ClampedSwiglu);
+HWY_EXPORT(SigmoidGate);
 
 void swiglu(const float* gate, const float* up, size_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(Swiglu)(gate, up, n, out);
@@ -94,6 +115,14 @@ void swiglu_ref(const float* gate, const float* up, size_t n, float* out) {
     const double g = static_cast<double>(gate[i]);
     out[i] = static_cast<float>(g / (1.0 + std::exp(-g)) * static_cast<double>(up[i]));
   }
+}
+
+void reglu(const float* gate, const float* up, size_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(Reglu)(gate, up, n, out);
+}
+
+void reglu_ref(const float* gate, const float* up, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = std::max(gate[i], 0.0f) * up[i];
 }
 
 void geglu(const float* gate, const float* up, size_t n, float* out) {
@@ -118,6 +147,17 @@ void clamped_swiglu_ref(const float* gate, const float* up, size_t n, float* out
     const double g = std::min(static_cast<double>(gate[i]), limit);
     const double u = std::clamp(static_cast<double>(up[i]), -limit, limit);
     out[i] = static_cast<float>(g / (1.0 + std::exp(-gain * g)) * (u + 1.0));
+  }
+}
+
+void sigmoid_gate(const float* gate, const float* up, size_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(SigmoidGate)(gate, up, n, out);
+}
+
+void sigmoid_gate_ref(const float* gate, const float* up, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) {
+    const double g = static_cast<double>(gate[i]);
+    out[i] = static_cast<float>(static_cast<double>(up[i]) / (1.0 + std::exp(-g)));
   }
 }
 

@@ -9,6 +9,10 @@ namespace blend::kernels {
 void swiglu(const float* gate, const float* up, size_t n, float* out);
 void swiglu_ref(const float* gate, const float* up, size_t n, float* out);
 
+// out = max(gate, 0) * up.
+void reglu(const float* gate, const float* up, size_t n, float* out);
+void reglu_ref(const float* gate, const float* up, size_t n, float* out);
+
 // out = gelu(gate) * up, gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
 void geglu(const float* gate, const float* up, size_t n, float* out);
 void geglu_ref(const float* gate, const float* up, size_t n, float* out);
@@ -19,5 +23,9 @@ inline constexpr float kGateGain = 1.702f;
 inline constexpr float kGateLimit = 7.0f;
 void clamped_swiglu(const float* gate, const float* up, size_t n, float* out);
 void clamped_swiglu_ref(const float* gate, const float* up, size_t n, float* out);
+
+// out = up / (1 + exp(-gate)); all [n]; out may be gate or up.
+void sigmoid_gate(const float* gate, const float* up, size_t n, float* out);
+void sigmoid_gate_ref(const float* gate, const float* up, size_t n, float* out);
 
 }  // namespace blend::kernels

@@ -19,14 +19,18 @@
 
 #include "backend/attention.h"
 #include "backend/conv_ops.h"
+#include "backend/delta_ops.h"
 #include "backend/device_memory.h"
 #include "backend/expert_ops.h"
+#include "backend/family_ops.h"
 #include "backend/fusion_ops.h"
 #include "backend/host_ops.h"
 #include "backend/kv_cache.h"
+#include "backend/latent_ops.h"
 #include "backend/memory.h"
 #include "backend/packed_qkv.h"
 #include "backend/record_ops.h"
+#include "backend/stream_ops.h"
 #include "backend/tensor.h"
 #include "backend/traits.h"
 #include "backend/weight.h"
@@ -57,6 +61,14 @@ class Backend {
   virtual ExpertOps* experts() = 0;
   // Null: it runs no layers that convolve.
   virtual ConvOps* conv() = 0;
+  // Null: it runs no layers with states.
+  virtual DeltaOps* delta() = 0;
+  // Null: all layers have heads of one size, and K and V of their own.
+  virtual FamilyOps* family() = 0;
+  // Null: every row is one stream.
+  virtual StreamOps* streams() = 0;
+  // Null: it attends over K and V of heads alone.
+  virtual LatentOps* latent() = 0;
 
   // ---- Memory
   virtual Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) = 0;
@@ -119,7 +131,8 @@ class Backend {
   virtual Status move_rows(const KvCache& src, KvCache& dst, const RopeTable& rope,
                            const RowMove& rows) = 0;
   // out[i] = softmax(q[i] K^T * scale) V over the slots that row i sees, per head (GQA).
-  // q, out: [rows, n_heads * head_dim], may be the same memory; pos: host, ascending.
+  // q, out: [rows, n_heads * head_dim], may be the same memory; pos: host, ascending. Over latent
+  // rows: LatentOps.
   virtual Status attention(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
                            Tensor q, const uint32_t* pos, Tensor out) = 0;
   // attention() of rows that each see a cache of their own, in place; bit for bit its result for

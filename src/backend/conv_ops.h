@@ -1,4 +1,4 @@
-// ConvOps: layers that convolve over a few rows (ShortConv in model/config.h).
+// ConvOps: layers that convolve over a few rows (RowMixer in model/config.h).
 #pragma once
 
 #include <cstdint>

@@ -78,4 +78,10 @@ Result<bool> JsonView::boolean_or(std::string_view name, bool otherwise) const {
   return member ? member->boolean() : Result<bool>(otherwise);
 }
 
+Result<int64_t> JsonView::integer_or(std::string_view name, int64_t otherwise, int64_t min,
+                                     int64_t max) const {
+  const std::optional<JsonView> member = get(name);
+  return member ? member->integer(min, max) : Result<int64_t>(otherwise);
+}
+
 }  // namespace blend

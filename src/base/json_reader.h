@@ -33,6 +33,8 @@ class JsonView {
   // For members that may be absent.
   Result<std::string> string_or(std::string_view name, const char* otherwise) const;
   Result<bool> boolean_or(std::string_view name, bool otherwise) const;
+  Result<int64_t> integer_or(std::string_view name, int64_t otherwise, int64_t min,
+                             int64_t max) const;
 
   Status error(int32_t code, const char* what) const;  // "path: what"
 

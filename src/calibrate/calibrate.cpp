@@ -71,7 +71,7 @@ struct Fits {
 };
 
 // The sample's reused rows: fresh from a full prefill, stored as a store would have its chunks.
-Status fit_sample(const Model& model, const Sample& sample, const SampleRecords& records,
+Status fit_sample(const Model& model, const Sample& sample, SampleRecords& records,
                   const std::vector<int32_t>& prefix, DType kv_dtype, Fits& fits,
                   const Watch& watch) {
   const Watch cancel_only{watch.cancel, {}};
@@ -157,7 +157,7 @@ Status check_limits(uint32_t score_tokens, double max_kl, double min_top1) {
 }
 
 Status check_options(const Model& model, const CalibrateOptions& o) {
-  const uint32_t n_layers = model.config().n_layers;
+  const uint32_t n_layers = model.config().n_kept();
   if (o.prefixes.empty() || o.policies.empty() || o.check_layers.empty() || o.metrics.empty() ||
       o.ratios.empty()) {
     return {BLEND_E_INVALID_ARGUMENT,
@@ -300,13 +300,13 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
   // Nothing is left to correct after the last layer, and attention measures nothing to correct by.
   const bool measures = std::any_of(options.policies.begin(), options.policies.end(),
                                     [](Policy policy) { return policy != Policy::attention; });
-  // The maps are of K and V, which a layer that convolves does not have.
-  const bool corrects =
-      options.corrects && measures && first_check + 1 < config.n_layers && config.conv.taps == 0;
+  // The maps are of K and V of one width, which not every layer may have.
+  const bool corrects = options.corrects && measures && first_check + 1 < config.n_kept() &&
+                        !config.mixer.any() && !config.attends_unlike();
   BLEND_RETURN_IF_ERROR(check_samples(*model, samples, corrects ? 2 : 1));
   const size_t step = corrects ? 2 : 1, first = corrects ? 1 : 0;
   std::vector<Policy> policies = options.policies;
-  if (!all_ask(samples) || config.n_layers <= 1) {
+  if (!all_ask(samples) || config.n_kept() <= 1) {
     std::erase_if(policies, [](Policy policy) { return policy != Policy::hkvd; });
   }
   if (policies.empty()) {
@@ -318,7 +318,7 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
 
   Profile p;
   p.fingerprint = model->fingerprint();
-  p.n_layers = config.n_layers;
+  p.n_layers = config.n_kept();
   p.kv_dim = config.kv_dim();
   p.kv_dtype = options.kv_dtype;
   p.prefixes = options.prefixes;
@@ -330,7 +330,7 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
   BLEND_ASSIGN(const auto records, SampleRecords::create(*model, samples, options.n_contexts));
 
   const auto has_maps = [&](uint32_t check_layer) {
-    return corrects && check_layer + 1 < config.n_layers;
+    return corrects && check_layer + 1 < config.n_kept();
   };
   uint64_t n_runs = options.prefixes.size() * p.n_fitted;
   for (const uint32_t layer : options.check_layers) {
@@ -338,7 +338,7 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
     n_runs += options.prefixes.size() * p.n_measured * (1 + n);
   }
   const StepPrompts step_prompts(samples.size(), options.step_samples);
-  n_runs += step_prompts.n_runs(config.n_layers, 2);
+  n_runs += step_prompts.n_runs(config.n_kept(), 2);
   const uint64_t n_judged = std::min<uint64_t>(p.n_measured, options.codec_samples);
   n_runs += n_judged * codec_runs();
   Progress progress(watch, n_runs);
@@ -346,10 +346,10 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
   std::vector<DriftMaps> stored_maps(options.prefixes.size());
   for (uint32_t i = 0; i < options.prefixes.size(); ++i) {
     ThreadPool& pool = model->runtime().pool();
-    Fits fits{{}, {pool, config.kv_dim(), corrects ? config.n_layers : 1}};
+    Fits fits{{}, {pool, config.kv_dim(), corrects ? config.n_kept() : 1}};
     for (const uint32_t layer : options.check_layers) {
       if (has_maps(layer)) {
-        fits.check.emplace_back(pool, options.inputs, config.kv_dim(), layer, config.n_layers);
+        fits.check.emplace_back(pool, options.inputs, config.kv_dim(), layer, config.n_kept());
       }
     }
     for (size_t s = 0; corrects && s < samples.size(); s += 2) {

@@ -116,7 +116,7 @@ Result<std::vector<CodecCost>> find_codec_costs(const std::shared_ptr<const Mode
                                                 const CodecTrialOptions& options,
                                                 const std::function<Status()>& done,
                                                 const Watch& watch) {
-  const std::vector<float> alike(model->config().n_layers, 1.0f);
+  const std::vector<float> alike(model->config().n_kept(), 1.0f);
   std::vector<Sums> sums;
   for (const Codec codec : rounding_codecs()) sums.emplace_back().codec = codec;
   double fuse_kl = 0;

@@ -16,9 +16,9 @@ struct CodecTrialOptions {
   DType kv_dtype = DType::f16;
   Setting way;  // that is fused by; plain
   uint32_t check_layer = 1;
-  uint32_t score_tokens = 5;               // of full prefill's answer, at most
-  std::vector<float> layer_steps;          // of rans; empty: all layers alike
-  const SampleRecords* records = nullptr;  // null: chunks after the prefix alone
+  uint32_t score_tokens = 5;         // of full prefill's answer, at most
+  std::vector<float> layer_steps;    // of rans; empty: all layers alike
+  SampleRecords* records = nullptr;  // null: chunks after the prefix alone
 };
 
 // Fuses and prefills of one sample.

@@ -117,7 +117,7 @@ Result<std::vector<std::vector<double>>> layer_costs(const std::shared_ptr<const
                                                      const StepOptions& options,
                                                      const std::function<Status()>& done,
                                                      const Watch& watch) {
-  const uint32_t n_layers = model->config().n_layers;
+  const uint32_t n_layers = model->config().n_kept();
   std::vector<std::vector<double>> kl;
   for (size_t i = 0; i < options.prompts.n_fitted; ++i) {
     Trial trial(model, samples[2 * i], options, done, watch);

@@ -59,10 +59,10 @@ struct StepOptions {
   StepPrompts prompts;
   std::vector<int32_t> chunk_prefix;
   DType kv_dtype = DType::f16;
-  std::optional<Setting> way = {};         // besides reuse
-  uint32_t check_layer = 1;                // of it
-  uint32_t score_tokens = 5;               // of the answer, at most
-  const SampleRecords* records = nullptr;  // null: chunks after the prefix alone
+  std::optional<Setting> way = {};   // besides reuse
+  uint32_t check_layer = 1;          // of it
+  uint32_t score_tokens = 5;         // of the answer, at most
+  SampleRecords* records = nullptr;  // null: chunks after the prefix alone
 };
 
 // `done` is called after each fuse. No factors where rounding cannot be measured: too few samples,

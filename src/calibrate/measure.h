@@ -31,8 +31,8 @@ struct MeasureOptions {
   std::vector<int32_t> chunk_prefix;
   uint32_t check_layer = 1;
   DType kv_dtype = DType::f16;
-  uint32_t score_tokens = 1;               // most answer tokens; fewer where EOS comes sooner
-  const SampleRecords* records = nullptr;  // null: chunks after the prefix alone
+  uint32_t score_tokens = 1;         // most answer tokens; fewer where EOS comes sooner
+  SampleRecords* records = nullptr;  // null: chunks after the prefix alone
 };
 
 // sum over t of p(t) (log p(t) - log q(t)) of two rows of logits of the same length, in nats.

@@ -1,19 +1,23 @@
 // SampleRecords: the chunks of sample prompts as records in the context of each other.
 //
 // So that calibration measures what `blend precompute` stores of a corpus
-// (fusion/contexts/corpus_precompute.h). The chunks of all samples are the corpus. Records are made
-// for one sample at a time, because those of all would not fit into memory.
+// (fusion/contexts/corpus_precompute.h), to the bit. The chunks of all samples are the corpus.
+// Records are made for one sample at a time, because those of all would not fit into memory. What
+// is read as a passage again and again is kept, up to 256 MiB.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/threads/cancel.h"
 #include "calibrate/measure.h"
 #include "calibrate/memory_store.h"
+#include "calibrate/recent_records.h"
 #include "corpus/similar_chunks.h"
+#include "engine/chunk_prefill.h"
 #include "engine/model.h"
 
 namespace blend {
@@ -30,20 +34,31 @@ class SampleRecords {
   // Puts a record in context of each chunk of `sample` that has similar ones into `store`, where a
   // fuse finds it. The others, and the one that stands right after `prefix`, the fuse makes itself.
   Status put(const Sample& sample, const std::vector<int32_t>& prefix, DType kv_dtype,
-             MemoryStore& store, const Watch& watch) const;
+             MemoryStore& store, const Watch& watch);
 
   // The same for one chunk; null: there is none similar.
   Result<std::shared_ptr<ChunkRecord>> record_of(std::span<const int32_t> chunk,
                                                  const std::vector<int32_t>& prefix, DType kv_dtype,
-                                                 const Watch& watch) const;
+                                                 const Watch& watch);
 
  private:
+  static constexpr uint64_t kKeptBytes = 256u << 20;
+
   SampleRecords(const Model& model, uint32_t n_contexts) : model_(model), n_contexts_(n_contexts) {}
+
+  // One object makes all records after a prefix, so that it is computed once.
+  ChunkPrefill& prefill_after(const std::vector<int32_t>& prefix);
+  // The texts after `prefix` alone, each as a record.
+  Result<std::vector<RecentRecords::Record>> passages(
+      std::span<const std::span<const int32_t>> texts, DType kv_dtype, const Watch& watch);
 
   const Model& model_;
   const uint32_t n_contexts_;
   SimilarChunks index_;
   std::map<Sha256, std::span<const int32_t>> texts_;  // by their ids in the index
+  std::vector<int32_t> prefix_;
+  std::optional<ChunkPrefill> prefill_;  // after prefix_
+  RecentRecords kept_{kKeptBytes};
 };
 
 }  // namespace blend

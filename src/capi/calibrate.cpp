@@ -203,7 +203,7 @@ int32_t blend_calibrate(const blend_model* model, const blend_sample* samples, s
     if (n_samples > 0) BLEND_REQUIRE(samples);
     blend_calibrate_options o = default_calibrate_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
-    BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_ASSIGN(const auto loaded, model->fusible());
     BLEND_ASSIGN(const auto list, read_samples(samples, n_samples, *loaded));
     BLEND_ASSIGN(blend::CalibrateOptions how, read_options(o, list, *loaded));
     how.on_measurement = report_to(o.on_measurement, o.measurement_user, how.prefixes);
@@ -229,7 +229,7 @@ int32_t blend_verify(const blend_model* model, const blend_profile* profile,
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
     blend_verdict said{};
     if (verdict != nullptr) BLEND_RETURN_IF_ERROR(blend::capi::write_struct(verdict, said));
-    BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_ASSIGN(const auto loaded, model->fusible());
     const blend::Profile& p = profile->profile;
     blend::VerifyOptions how;
     BLEND_ASSIGN(how.ratios, read_ratios(o.ratios, o.n_ratios));

@@ -12,6 +12,7 @@ using blend::Status;
 namespace {
 
 using blend::capi::read_array;
+using blend::capi::template_of;
 
 Status wrong(const char* name, size_t i, const char* what) {
   return blend::make_error(BLEND_E_INVALID_ARGUMENT, "%s %zu: %s", name, i, what);
@@ -54,11 +55,6 @@ Result<std::vector<blend::chat::Document>> read_documents(const blend_chat_docum
   return out;
 }
 
-// The host's template, or else the model's own.
-std::string_view template_of(const blend::Model& model, const char* given) {
-  return given == nullptr || given[0] == '\0' ? std::string_view(model.chat_template()) : given;
-}
-
 }  // namespace
 
 void blend_chat::show_segments() {
@@ -97,9 +93,16 @@ int32_t blend_chat_render(blend_chat** out, const blend_model* model,
     }
     blend_chat_options o{};
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
-    if ((o.flags & ~BLEND_CHAT_NO_GENERATION_PROMPT) != 0) {
+    constexpr uint32_t kKnown = BLEND_CHAT_NO_GENERATION_PROMPT | BLEND_CHAT_MUST_CALL;
+    if ((o.flags & ~kKnown) != 0) {
       return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_CHAT_ bits",
                                o.flags);
+    }
+    if (o.flags == kKnown) {
+      return Status{
+          BLEND_E_INVALID_ARGUMENT,
+          "the answer must be a call, and the opening of its turn is left out: give one of "
+          "the two flags"};
     }
     BLEND_ASSIGN(const auto loaded, model->loaded());
     auto chat = std::make_unique<blend_chat>();
@@ -107,6 +110,7 @@ int32_t blend_chat_render(blend_chat** out, const blend_model* model,
     BLEND_ASSIGN(const auto given, read_documents(documents, n_documents, chat->ids));
     blend::chat::PromptOptions how;
     how.generation_prompt = (o.flags & BLEND_CHAT_NO_GENERATION_PROMPT) == 0;
+    how.must_call = (o.flags & BLEND_CHAT_MUST_CALL) != 0;
     if (o.variables != nullptr) how.variables = o.variables;
     if (o.tools != nullptr) how.tools = o.tools;
     if (o.cancel != nullptr) how.cancel = &o.cancel->token;

@@ -68,9 +68,10 @@ Result<blend::AdvisedPrompt> advised_prompt(const blend_advise_options& o,
   const blend::Model& model = *machine.model;
   const blend::ModelConfig& c = model.config();
   BLEND_RETURN_IF_ERROR(check_ratio(o.ratio));
-  if (o.check_layer >= c.n_layers) {
-    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "check_layer %u: the model has %u layers",
-                             o.check_layer, c.n_layers);
+  if (o.check_layer >= c.n_kept()) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT,
+                             "check_layer %u: %u layers of the model keep K and V", o.check_layer,
+                             c.n_kept());
   }
   if (o.n_tokens == 0 || o.n_tokens > UINT32_MAX) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT, "n_tokens %llu must lie in 1 .. 2^32-1",
@@ -94,11 +95,11 @@ Result<blend::AdvisedPrompt> advised_prompt(const blend_advise_options& o,
   const blend::ChunkShape stored = blend::chunk_shape(c, static_cast<uint32_t>(chunk), dtype);
   out.chunk_tokens = chunk;
   double bytes = 0;
-  for (uint32_t i = 0; i < c.n_layers; ++i) {
+  for (uint32_t i = 0; i < c.n_kept(); ++i) {
     bytes +=
         static_cast<double>(blend::longest_layer(codec.value_or(blend::Codec::none), stored, i));
   }
-  out.token_bytes = bytes / c.n_layers / static_cast<double>(chunk);
+  out.token_bytes = bytes / c.n_kept() / static_cast<double>(chunk);
   return out;
 }
 
@@ -122,7 +123,7 @@ int32_t blend_machine_open(blend_machine** out, const blend_model* model, const 
       return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_MACHINE_ bits",
                                o.flags);
     }
-    BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_ASSIGN(const auto loaded, model->fusible());
     BLEND_RETURN_IF_ERROR(blend::capi::check_count("n_threads", o.n_threads));
     const blend::ThreadCap cap(o.n_threads);
     blend::MachineProfile::Options timed;

@@ -9,6 +9,7 @@
 #include "capi/handles.h"
 #include "capi/log.h"
 #include "capi/structs.h"
+#include "model/config.h"
 
 using blend::Result;
 using blend::Status;
@@ -101,7 +102,7 @@ int32_t blend_model_default_check_layers(const blend_model* model, double ratio,
     BLEND_REQUIRE(model);
     BLEND_REQUIRE(out);
     BLEND_REQUIRE(n);
-    const uint32_t n_layers = model->description->config().n_layers;
+    const uint32_t n_layers = model->description->config().n_kept();
     if (*n == 0) {
       return Status{BLEND_E_INVALID_ARGUMENT, "n must say how many check layers are wanted"};
     }
@@ -109,14 +110,14 @@ int32_t blend_model_default_check_layers(const blend_model* model, double ratio,
     const blend::CheckLayer first{first_layer, ratio};
     BLEND_RETURN_IF_ERROR(blend::check_schedule({&first, 1}, 0, n_layers));
     const blend::Schedule schedule = blend::falling_schedule(ratio, first_layer, wanted, n_layers);
-    // A layer that convolves is replaced by the next one that attends. If two are replaced by the
-    // same layer, the later ratio holds.
-    const std::vector<bool>& convolves = model->description->config().conv.layers;
+    // A layer that does not attend is replaced by the next one that does. If two are replaced by
+    // the same layer, the later ratio holds.
+    const blend::RowMixer& mixer = model->description->config().mixer;
     size_t n_out = 0;
     for (const blend::CheckLayer& check : schedule) {
       uint32_t layer = check.layer;
-      if (layer > 0 && !convolves.empty()) {
-        layer = blend::dependent_layer(convolves, n_layers, layer);
+      if (layer > 0 && mixer.any()) {
+        layer = blend::dependent_layer(mixer, n_layers, layer);
         if (layer == n_layers) continue;
       }
       if (n_out > 0 && out[n_out - 1].layer == layer) --n_out;
@@ -139,7 +140,7 @@ int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_sto
     BLEND_REQUIRE(out);
     *out = nullptr;
     BLEND_REQUIRE(model);
-    BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_ASSIGN(const auto loaded, model->fusible());
     BLEND_ASSIGN(const FuseCall call,
                  blend::capi::read_fuse_call(*loaded, store, segments, n_segments, options));
     const blend::ThreadCap cap(call.n_threads);
@@ -163,7 +164,7 @@ int32_t blend_fuse_batch(blend_fusion** out, blend_error** errors, const blend_m
     if (errors != nullptr) std::fill_n(errors, n, nullptr);
     BLEND_REQUIRE(model);
     if (n > 0) BLEND_REQUIRE(requests);
-    BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_ASSIGN(const auto loaded, model->fusible());
     BLEND_ASSIGN(std::vector<Result<FuseCall>> calls, read_requests(*loaded, store, requests, n));
     return fuse_calls(loaded, store, calls, out, errors);
   });

@@ -176,8 +176,8 @@ Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store
   BLEND_ASSIGN(request.options.calibration, read_calibration(o, model));
   const Model* const loaded = model.loaded();
   const bool computes = loaded != nullptr && !kind.steps;
-  const FuseSite site{.n_layers = model.config().n_layers,
-                      .convolves = model.config().conv.layers,
+  const FuseSite site{.n_layers = model.config().n_kept(),
+                      .mixer = model.config().mixer,
                       .has_store = store != nullptr,
                       .steps = kind.steps,
                       .loaded = loaded != nullptr,

@@ -34,6 +34,8 @@ struct blend_model {
 
   // The same with its weights and tokenizer; INVALID_ARGUMENT when it is only described.
   blend::Result<std::shared_ptr<const blend::Model>> loaded() const;
+  // The same of a model that is to be fused. UNSUPPORTED: it only embeds.
+  blend::Result<std::shared_ptr<const blend::Model>> fusible() const;
 
   // `named`, or, if that is null, the profile's that lies beside the model.
   std::string profile_path(const char* named) const;
@@ -94,6 +96,14 @@ inline Watch make_watch(const blend_cancel* cancel, blend_progress_fn progress, 
     };
   }
   return watch;
+}
+
+// UNSUPPORTED: rows of the model see rows after them, so that none can be reused.
+Status check_fusible(const ModelDescription& model);
+
+// The host's template, or else the model's own.
+inline std::string_view template_of(const Model& model, const char* given) {
+  return given == nullptr || given[0] == '\0' ? std::string_view(model.chat_template()) : given;
 }
 
 // BLEND_DTYPE_* of a store resolved for a model.

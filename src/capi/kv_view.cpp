@@ -33,10 +33,24 @@ Result<HostKv> read_kv_view(const blend_kv_view& view, const ModelConfig& config
                       "a host's K and V cannot be used",
                       config.architecture.c_str());
   }
-  if (config.conv.taps != 0) {
+  if (config.mixer.any()) {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "layers of this %s convolve and have no K and V, so a host's cannot be used: "
+                      "%u of the %u layers of this %s do not attend and have no K and V, so a "
+                      "host's cannot be used: "
                       "let libblend's own engine run the model",
+                      config.n_layers - config.n_attending(), config.n_layers,
+                      config.architecture.c_str());
+  }
+  if (config.latent.any()) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "a row of this %s is a latent one, which all heads share, without a V, so a "
+                      "host's K and V cannot be used: let libblend's own engine run the model",
+                      config.architecture.c_str());
+  }
+  if (config.attends_unlike()) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "layers of this %s have K and V of different widths, or share those of "
+                      "others, so a host's cannot be used: let libblend's own engine run the model",
                       config.architecture.c_str());
   }
   auto *const k = static_cast<std::byte*>(v.k), *const values = static_cast<std::byte*>(v.v);

@@ -71,6 +71,19 @@ blend::Result<std::shared_ptr<const blend::Model>> blend_model::loaded() const {
   return std::shared_ptr<const blend::Model>(description, model);
 }
 
+blend::Status blend::capi::check_fusible(const ModelDescription& model) {
+  if (!model.config().sees_ahead) return Status::ok();
+  return make_error(BLEND_E_UNSUPPORTED,
+                    "this %s only embeds (blend_model_embed): its rows see the whole text, so none "
+                    "can be reused, and none is generated",
+                    model.config().architecture.c_str());
+}
+
+blend::Result<std::shared_ptr<const blend::Model>> blend_model::fusible() const {
+  BLEND_RETURN_IF_ERROR(blend::capi::check_fusible(*description));
+  return loaded();
+}
+
 std::string blend_model::profile_path(const char* named) const {
   if (named != nullptr) return named;
   std::error_code none;
@@ -145,7 +158,7 @@ int32_t blend_model_get_info(const blend_model* model, blend_model_info* info, b
     i.n_heads = c.n_heads;
     i.n_kv_heads = c.n_kv_heads;
     i.head_dim = c.head_dim;
-    i.d_ff = static_cast<uint32_t>(std::lround(c.row_d_ff()));
+    i.d_ff = static_cast<uint32_t>(std::lround(c.row_d_ff(c.n_layers)));
     i.n_vocab = c.n_vocab;
     i.context_length = m.context_length();
     i.rope_theta = c.rope.theta;

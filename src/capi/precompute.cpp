@@ -147,7 +147,7 @@ int32_t blend_precompute(const blend_model* model, const blend_store* store, con
     BLEND_REQUIRE(model);
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(tokens);
-    BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_ASSIGN(const auto loaded, model->fusible());
     BLEND_ASSIGN(blend::capi::ChunkRequest request,
                  blend::capi::read_chunk_request(*model, *store, tokens, n_tokens, options));
     if (id != nullptr) std::memcpy(id->bytes, request.meta.id.data(), request.meta.id.size());

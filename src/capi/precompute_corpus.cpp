@@ -137,7 +137,7 @@ int32_t blend_precompute_corpus(const blend_model* model, const blend_store* sto
     BLEND_REQUIRE(model);
     BLEND_REQUIRE(store);
     if (n > 0) BLEND_REQUIRE(chunks);
-    BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_ASSIGN(const auto loaded, model->fusible());
     BLEND_RETURN_IF_ERROR(loaded->runtime().check_fork());
     blend_corpus_options o{};
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));

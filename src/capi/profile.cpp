@@ -55,7 +55,7 @@ int32_t blend_profile_open(blend_profile** out, const blend_model* model, const 
     *out = nullptr;
     BLEND_REQUIRE(model);
     auto handle = std::make_unique<blend_profile>();
-    BLEND_ASSIGN(handle->model, model->loaded());
+    BLEND_ASSIGN(handle->model, model->fusible());
     const std::string file = model->profile_path(path);
     BLEND_ASSIGN(handle->profile, blend::read_profile(file));
     blend::Profile& profile = handle->profile;

@@ -62,6 +62,7 @@ int32_t blend_chunk_put(const blend_model* model, const blend_store* store, cons
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(tokens);
     BLEND_REQUIRE(layers);
+    BLEND_RETURN_IF_ERROR(blend::capi::check_fusible(*model->description));
     BLEND_ASSIGN(blend::capi::ChunkRequest request,
                  blend::capi::read_chunk_request(*model, *store, tokens, n_tokens, options));
     if (!request.contexts.empty()) {

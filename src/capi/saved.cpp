@@ -38,14 +38,14 @@ int32_t blend_fusion_restore(blend_fusion** out, const blend_model* model, const
     BLEND_REQUIRE(model);
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(id);
-    BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_ASSIGN(const auto loaded, model->fusible());
     auto handle = std::make_unique<blend_fusion>();
     blend::Fused& fused = handle->fused;
     BLEND_ASSIGN(fused.sequence,
                  blend::restore_sequence(loaded, *store->store, blend::capi::digest_of(*id),
                                          tenant != nullptr ? tenant : "", reserve_tokens,
                                          blend::capi::make_watch(cancel, nullptr, nullptr)));
-    const uint32_t n_layers = loaded->config().n_layers;
+    const uint32_t n_layers = loaded->config().n_kept();
     fused.info.flags = BLEND_FUSION_RESTORED;
     fused.info.n_layers = n_layers;
     fused.info.n_rows = fused.info.n_rows_resident = fused.sequence->n_rows();

@@ -25,6 +25,7 @@ int32_t blend_layerwise_create(blend_layerwise** out, const blend_model* model,
     BLEND_REQUIRE(out);
     *out = nullptr;
     BLEND_REQUIRE(model);
+    BLEND_RETURN_IF_ERROR(blend::capi::check_fusible(*model->description));
     BLEND_ASSIGN(blend::capi::FuseCall call,
                  blend::capi::read_fuse_call(*model->description, store, segments, n_segments,
                                              options, {.steps = true}));

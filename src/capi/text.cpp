@@ -65,10 +65,11 @@ Result<Texts> read_texts(const blend_model* model, const char* const* documents,
                          const blend_text_options* options) {
   Texts out;
   out.handle = model;
-  BLEND_ASSIGN(out.model, model->loaded());
+  BLEND_ASSIGN(out.model, model->fusible());
   BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, out.options));
   const blend_text_options& o = out.options;
-  constexpr uint32_t kKnown = BLEND_TEXT_PLAIN | BLEND_TEXT_VERBATIM | BLEND_TEXT_SPECIAL;
+  constexpr uint32_t kKnown =
+      BLEND_TEXT_PLAIN | BLEND_TEXT_VERBATIM | BLEND_TEXT_SPECIAL | BLEND_TEXT_MUST_CALL;
   if ((o.flags & ~kKnown) != 0) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_TEXT_ bits",
                              o.flags);
@@ -83,6 +84,11 @@ Result<Texts> read_texts(const blend_model* model, const char* const* documents,
     return Status{BLEND_E_INVALID_ARGUMENT,
                   "tools are given, and no chat template that could tell the model of them: give "
                   "one (template_source)"};
+  }
+  if (out.plain && out.has(BLEND_TEXT_MUST_CALL)) {
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "the answer must be a call, and no chat template says how one begins: give one "
+                  "(template_source)"};
   }
   BLEND_RETURN_IF_ERROR(blend::capi::check_parts(n, "document"));
   if (n > 0) BLEND_REQUIRE(documents);
@@ -122,6 +128,7 @@ Result<Chat> render(const Texts& texts, const std::vector<blend_chat_message>& m
   }
   blend_chat_options how{};
   how.struct_size = sizeof how;
+  if (texts.has(BLEND_TEXT_MUST_CALL)) how.flags |= BLEND_CHAT_MUST_CALL;
   how.template_source = o.template_source;
   how.variables = o.variables;
   how.now_s = o.now_s;

@@ -1,4 +1,4 @@
-// In place of all other sources here in a build without chat templates (BLEND_CHAT).
+// In place of the sources here that render, in a build without chat templates (BLEND_CHAT).
 #include "chat/describe.h"
 #include "chat/prompt.h"
 
@@ -19,5 +19,7 @@ Result<text::Prompt> make_prompt(std::string_view, const Tokenizer&, const std::
 }
 
 Result<Description> describe(std::string_view, const Tokenizer&) { return left_out(); }
+
+Result<CallForm> call_form(std::string_view) { return left_out(); }
 
 }  // namespace blend::chat

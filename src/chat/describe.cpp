@@ -6,17 +6,6 @@
 namespace blend::chat {
 namespace {
 
-CallForm call_form(const Template& source) {
-  // So too where the library tells the model of them: tools.cpp asks for this form.
-  constexpr CallForm kHermes = {"<tool_call>", "</tool_call>", "<tool_call>\n"};
-  if (source.has_word("<tool_call>") || !source.reads("tools")) return kHermes;
-  if (source.has_word("[TOOL_CALLS]")) {
-    return {"[TOOL_CALLS]", "", "[TOOL_CALLS] [", "arguments", 9};
-  }
-  const bool is_llama = source.has_word("<|python_tag|>") || source.has_word("\"parameters\"");
-  return {"", "", "", is_llama ? "parameters" : "arguments"};
-}
-
 // Templates write system messages in many ways, some by no word of their own, so one is rendered.
 Result<bool> reads_system(const Template& source, const Tokenizer& tokenizer) {
   constexpr std::string_view kSaid = "what the system says";
@@ -28,6 +17,17 @@ Result<bool> reads_system(const Template& source, const Tokenizer& tokenizer) {
 }
 
 }  // namespace
+
+CallForm call_form(const Template& source) {
+  // So too where the library tells the model of them: tools.cpp asks for this form.
+  constexpr CallForm kHermes = {"<tool_call>", "</tool_call>", "<tool_call>\n"};
+  if (source.has_word("<tool_call>") || !source.reads("tools")) return kHermes;
+  if (source.has_word("[TOOL_CALLS]")) {
+    return {"[TOOL_CALLS]", "", "[TOOL_CALLS] [", "arguments", 9};
+  }
+  const bool is_llama = source.has_word("<|python_tag|>") || source.has_word("\"parameters\"");
+  return {"", "", "", is_llama ? "parameters" : "arguments"};
+}
 
 Result<Description> describe(const Template& source, const Tokenizer& tokenizer) {
   Description out;
@@ -44,6 +44,11 @@ Result<Description> describe(const Template& source, const Tokenizer& tokenizer)
 Result<Description> describe(std::string_view source, const Tokenizer& tokenizer) {
   BLEND_ASSIGN(const auto parsed, Template::parse_given(source));
   return describe(parsed, tokenizer);
+}
+
+Result<CallForm> call_form(std::string_view source) {
+  BLEND_ASSIGN(const auto parsed, Template::parse_given(source));
+  return call_form(parsed);
 }
 
 }  // namespace blend::chat

@@ -35,5 +35,8 @@ struct Description {
 Result<Description> describe(const Template& source, const Tokenizer& tokenizer);
 // The same of a template's source, as make_prompt.
 Result<Description> describe(std::string_view source, const Tokenizer& tokenizer);
+// The form of the calls alone. NOT_FOUND, FORMAT, UNSUPPORTED as make_prompt.
+Result<CallForm> call_form(std::string_view source);
+CallForm call_form(const Template& source);
 
 }  // namespace blend::chat

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "chat/describe.h"
 #include "chat/roles.h"
 #include "chat/template.h"
 #include "chat/tools.h"
@@ -255,6 +256,23 @@ size_t stable_tokens(const Text& text, const Part& part, const TextMarks& marks,
   return stable;
 }
 
+// Appends what an answer begins with that must be a call.
+Status begin_call(const Template& source, const Tokenizer& tokenizer, text::Prompt& out) {
+  const std::string_view begin = call_form(source).begin;
+  if (begin.empty()) return Status::ok();
+  TextMarks marks;
+  marks.continues = true;
+  BLEND_ASSIGN(const std::vector<int32_t> tokens,
+               tokenizer.encode_marked(begin, BLEND_TOKENIZE_SPECIAL, marks));
+  if (out.segments.empty() || out.segments.back().kind != BLEND_SEGMENT_QUESTION) {
+    out.segments.push_back({BLEND_SEGMENT_QUESTION, {}, SIZE_MAX});
+  }
+  std::vector<int32_t>& question = out.segments.back().tokens;
+  question.insert(question.end(), tokens.begin(), tokens.end());
+  out.text += begin;
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<text::Prompt> make_prompt(const Template& source, const Tokenizer& tokenizer,
@@ -268,6 +286,12 @@ Result<text::Prompt> make_prompt(const Template& source, const Tokenizer& tokeni
   }
   BLEND_ASSIGN(const Variables variables,
                variables_of(source, tokenizer, messages, documents, options));
+  if (options.must_call && !variables.at("tools").truth()) {
+    return Status{
+        BLEND_E_INVALID_ARGUMENT,
+        "the answer must be a call, and there are no tools: give the functions that may be "
+        "called"};
+  }
   const Watch watch{options.cancel, {}};
   BLEND_ASSIGN(const Text text,
                source.render(variables, options.now, Template::kFuel, options.cancel));
@@ -311,6 +335,7 @@ Result<text::Prompt> make_prompt(const Template& source, const Tokenizer& tokeni
       out.segments.push_back({kind, {split, tokens.end()}, SIZE_MAX});
     }
   }
+  if (options.must_call) BLEND_RETURN_IF_ERROR(begin_call(source, tokenizer, out));
   return out;
 }
 

@@ -29,6 +29,8 @@ struct Document {
 
 struct PromptOptions {
   bool generation_prompt = true;  // append the opening of the assistant's turn
+  bool must_call = false;         // and what an answer begins with that must be a call (CallForm);
+                                  // INVALID_ARGUMENT without tools
   std::string_view variables;     // a JSON object of further variables; "": none
   std::string_view tools;         // a JSON list of the functions that the model may call; "": none
   int64_t now = 0;                // seconds since 1970

@@ -5,6 +5,7 @@
 
 #include "chat/compare.h"
 #include "chat/loop.h"
+#include "model/utf8.h"
 
 namespace blend::chat {
 namespace {
@@ -44,9 +45,7 @@ Dict without_repeats(Dict items, const std::vector<uint32_t>& order) {
 Value Value::undefined(std::string_view name) {
   constexpr size_t kMost = 80;
   if (name.empty()) return {};
-  size_t n = std::min(name.size(), kMost);  // cut between characters
-  while (n < name.size() && n > 0 && (static_cast<uint8_t>(name[n]) & 0xC0) == 0x80) --n;
-  return Value(Undefined{std::make_shared<const std::string>(name.substr(0, n))});
+  return Value(Undefined{std::make_shared<const std::string>(utf8_begin(name, kMost))});
 }
 
 const char* Value::undefined_name() const {

@@ -56,7 +56,7 @@ StorageAdvice advise_for(const AdvisedPrompt& p, double ratio, const Storage& st
 
 uint64_t AdvisedPrompt::load_bytes() const {
   return static_cast<uint64_t>(token_bytes * static_cast<double>(n_tokens) *
-                               (config->n_layers - check_layer));
+                               (config->n_kept() - check_layer));
 }
 
 Advice advise(const AdvisedPrompt& prompt, double ratio, std::span<const Storage> storages) {

@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/config.h"
-
 namespace blend {
 
 struct CheckLayer {

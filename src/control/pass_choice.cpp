@@ -23,7 +23,7 @@ constexpr size_t kFew = 6;  // up to this many parts every subset is tried
 
 PassModel::PassModel(const PassQuestion& q)
     : rules_(q.rules),
-      n_layers_(q.config->n_layers),
+      n_layers_(q.config->n_kept()),
       full_s_(q.machine.prefill->seconds(q.n_rows)),
       row_(RowCost::of(*q.config, q.n_rows, full_s_)),
       pace_(q.machine.pace),

@@ -61,21 +61,32 @@ std::vector<LayerRows> rows_by_layer(std::span<const CheckLayer> schedule,
 
 RowCost RowCost::of(const ModelConfig& c, uint64_t n_rows, double prefill_s) {
   RowCost out;
-  if (n_rows == 0 || c.n_layers == 0) return out;
-  const double n = static_cast<double>(n_rows), layers = c.n_layers;
-  const double d = c.d_model, q_dim = c.q_dim();
-  // Means over the layers, of which some may convolve.
-  const double attend = c.n_attending() / layers, convolve = 1 - attend;
-  const double kv = 2.0 * d * 2.0 * (attend * c.kv_dim() + convolve * d);
-  const double rest = 2.0 * (2.0 * d * (attend * q_dim + convolve * d) + 3.0 * d * c.row_d_ff()) +
-                      attend * n / 2 * 4.0 * q_dim;
+  if (n_rows == 0 || c.n_kept() == 0) return out;
+  const double n = static_cast<double>(n_rows), layers = c.n_kept();
+  const double d = c.d_model, q_dim = c.latent.any() ? c.asked_dim(0) : c.q_dim();
+  // Means over the layers, some of which may not attend.
+  const double attend = c.n_attending() / layers, mix = 1 - attend;
+  const double kept = c.mixer.scans() ? c.mixer_row_dim() : 2.0 * d;
+  const double kv = 2.0 * d * (attend * 2.0 * c.kv_dim() + mix * kept);
+  const double inner =
+      c.latent.any() ? c.q_products(0) + c.result_products(0)
+                     : d * (attend * (c.attn_gate ? 3 : 2) * q_dim + mix * 2.0 * c.mixed_dim());
+  const Experts& e = c.experts;
+  const auto dense = static_cast<double>(std::count(e.dense.begin(), e.dense.end(), true));
+  const double share = e.count == 0 ? 0 : 1 - dense / layers;  // of the layers that have experts
+  double fed = c.ffn_matrices() * d * c.row_d_ff(c.n_kept());
+  if (e.latent != 0) {  // narrower rows, which two matrices make and read
+    fed += share * (2.0 * d * e.latent -
+                    (d - e.latent) * c.ffn_matrices() * static_cast<double>(e.used) * e.d_ff);
+  }
+  const double rest =
+      2.0 * (inner + fed) + attend * n / 2 * 4.0 * q_dim + mix * c.mixer.scan_flops();
   // Each in its share of an operation's time.
   out.kv_s = kv;
   out.rest_s = rest;
-  if (const Experts& e = c.experts; e.count != 0) {
-    const auto dense = std::count(e.dense.begin(), e.dense.end(), true);
-    const double share = 1 - static_cast<double>(dense) / layers;
-    out.experts_s = share * kRowsOfReading * e.count * 2.0 * 3.0 * d * e.d_ff;
+  if (e.count != 0) {
+    out.experts_s =
+        share * kRowsOfReading * e.count * 2.0 * c.ffn_matrices() * c.expert_dim() * e.d_ff;
     out.passed_by = 1 - static_cast<double>(e.used) / e.count;
   }
   const double all = n * layers * kv + (layers - 1) * out.rest(n_rows) + out.rest(1);

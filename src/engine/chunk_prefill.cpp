@@ -107,7 +107,7 @@ Status ChunkPrefill::reserve(uint32_t rows, uint32_t together, const Watch& watc
 
 Status ChunkPrefill::compute_head(const Watch& watch) {
   const auto n_head = static_cast<uint32_t>(head_.size());
-  const uint32_t n_layers = model_.config().n_layers;
+  const uint32_t n_layers = model_.config().n_kept();
   const std::vector<uint32_t> pos = positions(0, n_head);
   const Tensor x = forward_->x(n_head);
   BLEND_RETURN_IF_ERROR(forward_->embed(head_.data(), x));
@@ -189,11 +189,11 @@ Status ChunkPrefill::compute_layer(Group& group, uint32_t layer, Tensor x, Tenso
     Lane& lane = group.lanes[i];
     return named(place(lane, group.space, layer, kv, pos), lane.work->name);
   };
-  if (layer + 1 == c.n_layers) {  // nothing reads its output
+  if (layer + 1 == c.n_kept()) {  // nothing reads its output
     for (size_t i = 0; i < group.lanes.size(); ++i) {
       Lane& lane = group.lanes[i];
       BLEND_RETURN_IF_ERROR(place_lane(i));
-      if (c.conv.has(layer)) continue;
+      if (c.mixer.has(layer)) continue;
       BLEND_RETURN_IF_ERROR(lane.inside.last_layer(*forward_, layer, *cache_, *ropes_,
                                                    x.slice(lane.first_row, lane.n_rows()),
                                                    pos + lane.first_row, watch));
@@ -211,7 +211,7 @@ Status ChunkPrefill::compute_layer(Group& group, uint32_t layer, Tensor x, Tenso
 }
 
 Status ChunkPrefill::compute(Group& group, const Watch& watch) {
-  const uint32_t n_layers = model_.config().n_layers;
+  const uint32_t n_layers = model_.config().n_kept();
   std::vector<int32_t> tokens;
   std::vector<uint32_t> pos;
   size_t layer_bytes = 0;
@@ -244,7 +244,7 @@ Status ChunkPrefill::compute(Group& group, const Watch& watch) {
 }
 
 Result<std::vector<ChunkPrefill::Work>> ChunkPrefill::works_of(std::span<ChunkJob> jobs) const {
-  const uint32_t n_layers = model_.config().n_layers;
+  const uint32_t n_layers = model_.config().n_kept();
   std::vector<Work> works(jobs.size());
   for (size_t i = 0; i < jobs.size(); ++i) {
     Work& work = works[i];
@@ -315,7 +315,7 @@ Result<ChunkPrefill::Records> ChunkPrefill::run(std::span<ChunkJob> jobs, const 
     n_done += group.lanes.size();
     group = {};
   }
-  const uint32_t n_layers = model_.config().n_layers;
+  const uint32_t n_layers = model_.config().n_kept();
   for (Work& work : works) {
     const float share = 1.0f / static_cast<float>(work.n_passes * model_.config().n_attending());
     for (size_t i = 0; i < work.outside.size(); ++i) {

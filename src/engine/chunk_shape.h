@@ -7,11 +7,14 @@
 namespace blend {
 
 inline ChunkShape chunk_shape(const ModelConfig& c, uint32_t n_tokens, DType dtype) {
-  ChunkShape shape{c.n_layers, n_tokens, c.kv_dim(), dtype, c.head_dim};
-  if (c.conv.taps == 0) return shape;
-  for (uint32_t i = 0; i < c.n_layers; ++i) {
+  ChunkShape shape{c.n_kept(), n_tokens, c.kv_dim(), dtype, c.head_dim};
+  const auto plain = [&](uint32_t i) { return !c.mixer.has(i) && c.row_dim(i) == 2 * c.kv_dim(); };
+  bool all_plain = true;
+  for (uint32_t i = 0; i < shape.n_layers; ++i) all_plain = all_plain && plain(i);
+  if (all_plain) return shape;
+  for (uint32_t i = 0; i < shape.n_layers; ++i) {
     shape.layers.push_back(
-        {c.conv.has(i) ? LayerShape::Keep::rows : LayerShape::Keep::kv, c.row_dim(i) / 2, 0});
+        {c.mixer.has(i) ? LayerShape::Keep::rows : LayerShape::Keep::kv, c.row_dim(i) / 2, 0});
   }
   return shape;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "model/config.h"
+
 namespace blend {
 namespace {
 
@@ -30,10 +32,10 @@ void InsideMass::add() {
 }
 
 uint32_t outside_layer(const ModelConfig& config) {
-  const uint32_t dependent = dependent_layer(config.conv.layers, config.n_layers, 1);
-  if (dependent < config.n_layers) return dependent;
-  uint32_t last = config.n_layers - 1;  // the only one that attends
-  while (last > 0 && config.conv.has(last)) --last;
+  const uint32_t dependent = dependent_layer(config.mixer, config.n_kept(), 1);
+  if (dependent < config.n_kept()) return dependent;
+  uint32_t last = config.n_kept() - 1;  // the only one that attends
+  while (last > 0 && config.mixer.has(last)) --last;
   return last;
 }
 
@@ -54,7 +56,7 @@ Result<std::vector<float>> outside_mass(const Model& model, std::span<const int3
   const uint32_t rows = n_outside + static_cast<uint32_t>(tokens.size());
   const uint32_t last = outside_layer(c);
   ModelConfig few_layers = c;
-  few_layers.n_layers = last + 1;
+  few_layers.n_layers = last + 1;  // which all keep K and V
   BLEND_ASSIGN(auto before, Forward::create(model, n_outside));
   BLEND_ASSIGN(auto ropes, model.ropes(rows));
   BLEND_ASSIGN(auto cache, model.backend().make_kv_cache(few_layers, rows));

@@ -29,7 +29,9 @@ class TextEmbedder {
 
   // Whether a text of n_tokens can be computed with those that were added.
   bool has_room(size_t n_tokens) const {
-    return texts_.empty() || tokens_.size() + n_tokens <= block_;
+    // Layers that share K and V need those of all of a text's rows at the end.
+    const bool shares = model_.config().n_kept() < model_.config().n_layers;
+    return texts_.empty() || (!shares && tokens_.size() + n_tokens <= block_);
   }
   // out: [width], written by compute().
   void add(size_t number, std::span<const int32_t> tokens, float* out) {
@@ -50,6 +52,7 @@ class TextEmbedder {
   Status reserve();
   Status compute_layer(uint32_t layer, Tensor x, Tensor kv, const uint32_t* pos);
   Status pool(const Text& text, Tensor x);
+  void pass_through_dense(double scale);
 
   const Model& model_;
   const Pooling pooling_;
@@ -65,7 +68,7 @@ class TextEmbedder {
   std::shared_ptr<const Ropes> ropes_;
   std::unique_ptr<KvCache> cache_;  // one layer of each kind
   std::vector<float> hidden_;       // [rows of a block, d_model]
-  std::vector<double> sum_;         // [width_]
+  std::vector<double> sum_;         // [width_], or [d_model] where matrices follow
 };
 
 Status TextEmbedder::reserve() {
@@ -104,7 +107,7 @@ Status TextEmbedder::pool(const Text& text, Tensor x) {
   Tensor rows = x.slice(text.first, text.n_rows);
   if (pooling_ == Pooling::first) rows = rows.slice(0, 1);
   if (pooling_ == Pooling::last) rows = rows.slice(rows.rows - 1, 1);
-  sum_.assign(width_, 0.0);
+  sum_.assign(model_.dense().empty() ? width_ : d_model, 0.0);
   const auto block = static_cast<int64_t>(block_);
   for (int64_t at = 0; at < rows.rows; at += block) {
     BLEND_RETURN_IF_ERROR(watch_.check());
@@ -113,10 +116,14 @@ Status TextEmbedder::pool(const Text& text, Tensor x) {
     BLEND_RETURN_IF_ERROR(forward_->hidden_states(rows.slice(at, n), hidden_.data()));
     for (size_t row = 0; row < static_cast<size_t>(n); ++row) {
       const float* const from = hidden_.data() + row * d_model;
-      for (size_t i = 0; i < width_; ++i) sum_[i] += from[i];
+      for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += from[i];
     }
   }
   double scale = 1.0 / static_cast<double>(rows.rows);
+  if (!model_.dense().empty()) {
+    pass_through_dense(scale);
+    scale = 1;
+  }
   double squares = 0;
   for (size_t i = 0; i < width_; ++i) squares += sum_[i] * sum_[i];
   if (!std::isfinite(squares)) {
@@ -127,6 +134,21 @@ Status TextEmbedder::pool(const Text& text, Tensor x) {
   if (normalize_ && squares > 0) scale = 1.0 / std::sqrt(squares);
   for (size_t i = 0; i < width_; ++i) text.out[i] = static_cast<float>(sum_[i] * scale);
   return Status::ok();
+}
+
+void TextEmbedder::pass_through_dense(double scale) {
+  for (double& value : sum_) value *= scale;
+  std::vector<double> next;
+  for (const Model::Dense& dense : model_.dense()) {
+    next.assign(dense.out, 0.0);
+    model_.runtime().pool().parallel_for(dense.out, 64, [&](size_t begin, size_t end, uint32_t) {
+      for (size_t i = begin; i < end; ++i) {
+        const float* const row = dense.rows.data() + i * dense.in;
+        for (size_t j = 0; j < dense.in; ++j) next[i] += static_cast<double>(row[j]) * sum_[j];
+      }
+    });
+    sum_.swap(next);
+  }
 }
 
 Status TextEmbedder::compute() {
@@ -140,10 +162,12 @@ Status TextEmbedder::compute() {
   const auto rows = static_cast<uint32_t>(tokens_.size());
   const Tensor x = forward_->x(rows);
   BLEND_RETURN_IF_ERROR(forward_->embed(tokens_.data(), x));
-  for (uint32_t layer = 0; layer < model_.config().n_layers; ++layer) {
+  for (uint32_t layer = 0; layer < model_.config().n_kept(); ++layer) {
     BLEND_RETURN_IF_ERROR(watch_.check());
     BLEND_RETURN_IF_ERROR(compute_layer(layer, x, forward_->kv(layer, rows), pos.data()));
   }
+  BLEND_RETURN_IF_ERROR(forward_->finish_sharing(*cache_, Forward::Holds::one_of_each, *ropes_, x,
+                                                 pos.data(), watch_));
   for (const Text& text : texts_) BLEND_RETURN_IF_ERROR(pool(text, x));
   texts_.clear();
   tokens_.clear();

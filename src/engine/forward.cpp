@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace blend {
 namespace {
@@ -9,11 +10,20 @@ namespace {
 // Q | K | V of a row.
 size_t qkv_dim(const ModelConfig& c) { return size_t{c.q_dim()} + size_t{2} * c.kv_dim(); }
 
+bool has_inputs(const ModelConfig& c) { return c.input_dim != 0; }
+
+bool scales_results(const ModelConfig& c) { return c.result_scales != ResultScales(); }
+
 // The widest inner rows of what every row goes through.
 size_t widest(const ModelConfig& c) {
   uint32_t most = 1;
   for (uint32_t i = 0; i < c.n_layers; ++i) most = std::max(most, c.common_d_ff(i));
   return most;
+}
+
+// Q of heads as the model makes it, and their values, where it attends over latent rows.
+size_t of_heads(const ModelConfig& c) {
+  return c.latent.any() ? size_t{c.n_heads} * std::max(c.latent.q_dim(), c.latent.value) : 0;
 }
 
 }  // namespace
@@ -35,23 +45,55 @@ Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t ma
   BLEND_RETURN_IF_ERROR(allocate(f->x_, max_rows, c.d_model, kept));
   BLEND_RETURN_IF_ERROR(allocate(f->kv_, max_rows, c.widest_row(), kept));
   BLEND_RETURN_IF_ERROR(allocate(f->normed_, f->block_, c.d_model, operand));
-  const uint32_t of_conv = c.conv.taps != 0 ? c.d_model : 0;
-  BLEND_RETURN_IF_ERROR(allocate(f->q_, f->block_, std::max(c.q_dim(), of_conv), operand));
-  size_t wide_bytes = 2 * std::max<size_t>(widest(c), of_conv) * static_cast<size_t>(operand);
+  if (c.paired) BLEND_RETURN_IF_ERROR(allocate(f->read_, max_rows, c.d_model, operand));
+  BLEND_RETURN_IF_ERROR(allocate(f->q_, f->block_, std::max(c.widest_q(), c.mixed_dim()), operand));
+  const size_t of_conv = c.mixer.kind == RowMixer::Kind::conv ? c.d_model : 0;
+  const size_t wide =
+      std::max({2 * widest(c), 2 * of_conv, size_t{c.attn_gate ? c.q_dim() : 0}, of_heads(c)});
+  size_t wide_bytes = wide * static_cast<size_t>(operand);
   if (b.packed_qkv() != nullptr) {
     wide_bytes = std::max(wide_bytes, qkv_dim(c) * static_cast<size_t>(kept));
   }
   BLEND_ASSIGN(f->wide_, b.allocate(f->block_ * wide_bytes));
-  BLEND_RETURN_IF_ERROR(allocate(f->act_, f->block_, widest(c), operand));
+  const size_t inner = std::max(widest(c), size_t{c.latent.q_rank});
+  BLEND_RETURN_IF_ERROR(allocate(f->act_, f->block_, inner, operand));
   BLEND_RETURN_IF_ERROR(allocate(f->logits_, max_logits, c.n_vocab, kept));
-  if (c.post_norms || c.residual_scale != 1 || c.experts.count != 0) {
+  if (c.post_norms || scales_results(c) || c.experts.count != 0 || has_inputs(c) ||
+      c.n_streams > 1 || c.laurel_rank != 0) {
     BLEND_RETURN_IF_ERROR(allocate(f->added_, f->block_, c.d_model, kept));
   }
   if (const uint32_t rank = model.largest_lora_rank(); rank != 0) {
-    BLEND_RETURN_IF_ERROR(allocate(f->low_, f->block_, rank, operand));
+    BLEND_RETURN_IF_ERROR(allocate(f->low_, f->block_, rank, kept));  // f32 of an embedding
+  }
+  if (has_inputs(c)) {
+    f->tokens_.assign(max_rows, 0);
+    f->input_rows_.assign(f->block_, 0);
+    for (std::unique_ptr<DeviceBuffer>* const out : {&f->own_, &f->context_, &f->gated_}) {
+      BLEND_RETURN_IF_ERROR(allocate(*out, f->block_, c.input_dim, kept));
+    }
+  }
+  if (c.n_streams > 1) {
+    f->others_.resize(c.n_streams - 1);
+    f->in_order_.resize(f->block_);
+    std::iota(f->in_order_.begin(), f->in_order_.end(), 0u);
+    for (std::unique_ptr<DeviceBuffer>& other : f->others_) {
+      BLEND_RETURN_IF_ERROR(allocate(other, max_rows, c.d_model, kept));
+    }
+    BLEND_RETURN_IF_ERROR(allocate(f->before_, f->block_, c.d_model, kept));
+    BLEND_RETURN_IF_ERROR(allocate(f->stream_scores_, f->block_, c.n_streams, kept));
+  }
+  if (c.laurel_rank != 0) {
+    BLEND_RETURN_IF_ERROR(allocate(f->laurel_, f->block_, c.laurel_rank, operand));
   }
   if (c.experts.count != 0) {
     BLEND_RETURN_IF_ERROR(allocate(f->scores_, f->block_, c.experts.count, kept));
+    if (c.experts.beside_dense) {
+      BLEND_RETURN_IF_ERROR(allocate(f->experts_, f->block_, c.d_model, kept));
+    }
+    if (c.experts.latent != 0) {
+      BLEND_RETURN_IF_ERROR(allocate(f->latent_in_, f->block_, c.experts.latent, kept));
+      BLEND_RETURN_IF_ERROR(allocate(f->latent_out_, f->block_, c.experts.latent, kept));
+    }
     BLEND_ASSIGN(f->expert_scratch_, b.allocate(b.experts()->scratch_bytes(c, f->block_)));
   }
   return f;
@@ -77,17 +119,54 @@ Status Forward::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
 }
 
 Status Forward::embed(const int32_t* tokens, Tensor x) {
-  Backend& b = model_.backend();
   normed_of_ = q_of_ = {};
-  BLEND_RETURN_IF_ERROR(b.embed(model_.embedding(), tokens, x));
+  if (has_inputs(model_.config())) std::copy_n(tokens, x.rows, tokens_.data() + place_of(x));
+  BLEND_RETURN_IF_ERROR(embed_rows(tokens, x));
   const float factor = model_.config().embedding_scale;
-  return factor == 1 ? Status::ok() : b.scale(x, factor);
+  if (factor != 1) BLEND_RETURN_IF_ERROR(model_.backend().scale(x, factor));
+  return others_.empty() ? Status::ok() : split(x);
+}
+
+Status Forward::embed_rows(const int32_t* tokens, Tensor x) {
+  Backend& b = model_.backend();
+  BLEND_RETURN_IF_ERROR(b.embed(model_.embedding(), tokens, x));
+  const LoraWeights* const lora = low_ == nullptr ? nullptr : model_.lora(model_.embedding());
+  for (int64_t first = 0; lora != nullptr && first < x.rows; first += block_) {
+    const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
+    const Tensor low = view(*low_, rows, lora->rank);
+    BLEND_RETURN_IF_ERROR(b.embed(*lora->down, tokens + first, low));
+    BLEND_RETURN_IF_ERROR(b.matmul(*lora->up, padded(low), padded(x.slice(first, rows)), true));
+  }
+  return Status::ok();
+}
+
+Status Forward::take(const Forward& from, Tensor src, const uint32_t* places, Tensor dst) {
+  normed_of_ = q_of_ = {};
+  if (has_inputs(model_.config())) {
+    const int32_t* const there = from.tokens_.data() + from.place_of(src);
+    int32_t* const here = tokens_.data() + place_of(dst);
+    for (int64_t i = 0; i < dst.rows; ++i) here[i] = there[places[i]];
+  }
+  for (size_t i = 0; i < others_.size(); ++i) {
+    const Tensor all = from.other_stream(i, src), some = other_stream(i, dst);
+    BLEND_RETURN_IF_ERROR(model_.backend().gather(all, places, some));
+  }
+  if (read_ != nullptr) {
+    const auto rows_of = [](const Forward& f, Tensor x) {
+      return f.operand(*f.read_, 0, static_cast<uint32_t>(x.cols)).slice(f.place_of(x), x.rows);
+    };
+    BLEND_RETURN_IF_ERROR(model_.backend().gather(rows_of(from, src), places, rows_of(*this, dst)));
+  }
+  return model_.backend().gather(src, places, dst);
 }
 
 Result<Tensor> Forward::norm(uint32_t layer, Tensor xb) {
   const ModelConfig& c = model_.config();
   if (!c.pre_norms) return xb;
-  const Tensor normed = operand(*normed_, static_cast<uint32_t>(xb.rows), c.d_model);
+  const Tensor normed = read_ != nullptr
+                            ? operand(*read_, 0, c.d_model).slice(place_of(xb), xb.rows)
+                            : operand(*normed_, static_cast<uint32_t>(xb.rows), c.d_model);
+  if (c.reads_as_before(layer)) return normed;
   const Known wanted{xb.data, xb.rows, layer};
   if (normed_of_ == wanted) return normed;
   normed_of_ = {};
@@ -108,15 +187,29 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
     normed_of_ = {};  // the caller may have written to x
     BLEND_ASSIGN(const Tensor normed, norm(layer, x.slice(first, rows)));
     const Tensor kvb = kv.slice(first, rows);
-    if (c.conv.has(layer)) {
+    if (c.mixer.has(layer) && c.mixer.scans()) {
+      BLEND_RETURN_IF_ERROR(matmul(*w.delta_in, normed, kvb, false));
+      BLEND_RETURN_IF_ERROR(scale_projected(kvb));
+      BLEND_RETURN_IF_ERROR(b.delta()->prepare(c.mixer, delta(layer), kvb));
+      continue;
+    }
+    if (c.mixer.has(layer)) {
       const Tensor bx = operand(*wide_, rows, 2 * c.d_model);
       BLEND_RETURN_IF_ERROR(matmul(*w.conv_bx, normed, bx, false));
       BLEND_RETURN_IF_ERROR(b.conv()->gate(bx, kvb));
       continue;
     }
     BLEND_RETURN_IF_ERROR(matmul(*w.kv, normed, kvb, false));
+    if (c.latent.any()) {
+      BLEND_RETURN_IF_ERROR(b.latent()->norm(kvb, *w.latent_norm, c.latent.eps));
+      continue;
+    }
     if (c.qkv_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.kv_bias, kvb));
-    if (w.k_norm != nullptr) BLEND_RETURN_IF_ERROR(norm_parts(*w.k_norm, c.n_kv_heads, kvb));
+    const Heads heads = c.heads(layer);
+    if (w.k_norm != nullptr) BLEND_RETURN_IF_ERROR(norm_parts(*w.k_norm, heads.n_kv, kvb));
+    if (c.v_norm) {
+      BLEND_RETURN_IF_ERROR(b.family()->norm_values(kvb, heads.n_kv, heads.dim, c.rms_eps));
+    }
   }
   return Status::ok();
 }
@@ -160,9 +253,26 @@ Status Forward::project_q(uint32_t layer, Tensor xb, Tensor q) {
   Backend& b = model_.backend();
   q_of_ = {};
   BLEND_ASSIGN(const Tensor normed, norm(layer, xb));
+  if (c.latent.any()) return project_latent_q(layer, normed, q);
   BLEND_RETURN_IF_ERROR(matmul(*w.q, normed, q, false));
   if (c.qkv_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.q_bias, q));
   return w.q_norm == nullptr ? Status::ok() : norm_parts(*w.q_norm, c.n_heads, q);
+}
+
+Status Forward::project_latent_q(uint32_t layer, Tensor normed, Tensor q) {
+  const ModelConfig& c = model_.config();
+  const LayerWeights& w = model_.layer(layer);
+  Backend& b = model_.backend();
+  const auto rows = static_cast<uint32_t>(normed.rows);
+  const Tensor heads = operand(*wide_, rows, c.q_rows(layer));
+  if (w.latent_q != nullptr) {
+    const Tensor low = operand(*act_, rows, c.latent.q_rank);
+    BLEND_RETURN_IF_ERROR(matmul(*w.latent_q, normed, low, false));
+    BLEND_RETURN_IF_ERROR(b.rms_norm(low, *w.latent_q_norm, c.latent.eps, low));
+    normed = low;
+  }
+  BLEND_RETURN_IF_ERROR(matmul(*w.q, normed, heads, false));
+  return b.latent()->ask(c.latent, *w.latent_k, heads, q);
 }
 
 Status Forward::norm_parts(const Weight& weight, uint32_t n_heads, Tensor x) {
@@ -175,7 +285,7 @@ Status Forward::norm_parts(const Weight& weight, uint32_t n_heads, Tensor x) {
 Status Forward::rope_q(uint32_t layer, const Ropes& ropes, const uint32_t* pos, Tensor q) {
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(layer);
-  BLEND_RETURN_IF_ERROR(model_.backend().rope_q(ropes.queries(layer), pos, c.head_dim, q));
+  BLEND_RETURN_IF_ERROR(model_.backend().rope_q(ropes.queries(layer), pos, c.key_dim(layer), q));
   return w.late_q_norm == nullptr ? Status::ok() : norm_parts(*w.late_q_norm, c.n_heads, q);
 }
 
@@ -191,33 +301,52 @@ AttentionRule Forward::rule(uint32_t layer) const {
           model_.layer(layer).attn_sinks.get()};
 }
 
-Status Forward::add_projected(const Weight& w, const Weight* bias, const Weight* post, Tensor in,
-                              Tensor xb) {
+Status Forward::scale_projected(Tensor kept) {
+  const RowMixer& m = model_.config().mixer;
+  const uint32_t keys = m.k_heads * m.k_dim;
+  uint32_t first = 0, part = 1;  // z's scale is not for these
+  for (const uint32_t n : {m.value_dim(), keys, keys, m.v_heads}) {
+    const float scale = m.scales[part++];
+    if (scale != 1) {
+      BLEND_RETURN_IF_ERROR(model_.backend().family()->scale_part(kept, first, n, scale));
+    }
+    first += n;
+  }
+  return Status::ok();
+}
+
+Status Forward::add_projected(const Weight& w, const Weight* bias, const Weight* post, float scale,
+                              Tensor in, Tensor xb) {
   Backend& b = model_.backend();
   const ModelConfig& c = model_.config();
-  if (post == nullptr && c.residual_scale == 1) {
+  if (post == nullptr && scale == 1) {
     BLEND_RETURN_IF_ERROR(matmul(w, in, xb, true));
     return bias == nullptr ? Status::ok() : b.add_bias(*bias, xb);
   }
   const Tensor added = view(*added_, static_cast<uint32_t>(xb.rows), c.d_model);
   BLEND_RETURN_IF_ERROR(matmul(w, in, added, false));
   if (bias != nullptr) BLEND_RETURN_IF_ERROR(b.add_bias(*bias, added));
-  return add_result(post, added, xb);
+  return add_result(post, scale, added, xb);
 }
 
-Status Forward::add_result(const Weight* post, Tensor added, Tensor xb) {
+Status Forward::add_result(const Weight* post, float scale, Tensor added, Tensor xb) {
   Backend& b = model_.backend();
   const ModelConfig& c = model_.config();
   if (post != nullptr) BLEND_RETURN_IF_ERROR(b.rms_norm(added, *post, c.rms_eps, added));
-  if (c.residual_scale != 1) BLEND_RETURN_IF_ERROR(b.scale(added, c.residual_scale));
+  if (scale != 1) BLEND_RETURN_IF_ERROR(b.scale(added, scale));
   return b.add(xb, added);
 }
 
 Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
-                       TemperedRows* tempered, Tensor q, const uint32_t* pos) {
+                       TemperedRows* tempered, Tensor q, const uint32_t* pos, uint32_t last) {
   Backend& b = model_.backend();
+  if (model_.config().sees_ahead) {
+    return attend_both_ways(layer, cache, cache_layer, q, pos, last);
+  }
   if (tempered != nullptr && !tempered->empty()) {
-    const Tempering tempering = tempered->at(layer, pos[q.rows - 1] + 1);
+    // Rows are stale where their K and V are kept.
+    const uint32_t kept = model_.config().kv_layer(layer);
+    const Tempering tempering = tempered->at(kept, pos[q.rows - 1] + 1);
     if (tempering.slots != nullptr) {
       return b.fusion().attention_tempered(cache, cache_layer, rule(layer), q, pos, tempering, q,
                                            nullptr);
@@ -226,21 +355,71 @@ Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_laye
   return b.attention(cache, cache_layer, rule(layer), q, pos, q);
 }
 
-Result<Tensor> Forward::project_c(uint32_t layer, Tensor xb) {
+// A row that is taken to stand at the last slot that it sees sees the same: attention itself looks
+// back only. With a window of w it sees w - 1 rows to each side.
+Status Forward::attend_both_ways(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
+                                 Tensor q, const uint32_t* pos, uint32_t last) {
+  Backend& b = model_.backend();
+  AttentionRule rows = rule(layer);
+  const uint32_t side = rows.window == 0 ? last : rows.window - 1;
+  const auto n = static_cast<size_t>(q.rows);
+  std::vector<uint32_t> seen(n, last);
+  size_t whole = 0;  // rows whose window ends before the sequence does
+  while (whole < n && pos[whole] + uint64_t{side} < last) {
+    seen[whole] = pos[whole] + side;
+    ++whole;
+  }
+  if (whole > 0) {
+    rows.window = 2 * side + 1;
+    const Tensor part = q.slice(0, static_cast<int64_t>(whole));
+    BLEND_RETURN_IF_ERROR(b.attention(cache, cache_layer, rows, part, seen.data(), part));
+  }
+  // The last slot cuts off more and more of the others' windows.
+  for (size_t i = whole; i < n;) {
+    rows.window = pos[i] > side ? last - (pos[i] - side) + 1 : 0;
+    size_t end = i + 1;
+    while (rows.window == 0 && end < n && pos[end] <= side) ++end;
+    const Tensor part = q.slice(static_cast<int64_t>(i), static_cast<int64_t>(end - i));
+    BLEND_RETURN_IF_ERROR(b.attention(cache, cache_layer, rows, part, seen.data() + i, part));
+    i = end;
+  }
+  return Status::ok();
+}
+
+DeltaLayer Forward::delta(uint32_t layer) const {
+  const LayerWeights& w = model_.layer(layer);
+  return {w.mixer_taps.get(),      w.delta_decay.get(),     w.delta_bias.get(), w.delta_norm.get(),
+          model_.config().rms_eps, w.mixer_taps_bias.get(), w.ssm_skip.get()};
+}
+
+Result<Tensor> Forward::project_gate(uint32_t layer, Tensor xb) {
   q_of_ = {};
   BLEND_ASSIGN(const Tensor normed, norm(layer, xb));
-  const Tensor c = operand(*q_, static_cast<uint32_t>(xb.rows), model_.config().d_model);
-  BLEND_RETURN_IF_ERROR(matmul(*model_.layer(layer).conv_c, normed, c, false));
-  return c;
+  const Tensor gate = operand(*q_, static_cast<uint32_t>(xb.rows), model_.config().mixed_dim());
+  BLEND_RETURN_IF_ERROR(matmul(*model_.layer(layer).mixer_gate, normed, gate, false));
+  const float scale = model_.config().mixer.scales[0];
+  if (scale != 1) BLEND_RETURN_IF_ERROR(model_.backend().scale(gate, scale));
+  return gate;
 }
 
-Status Forward::add_convolution(uint32_t layer, Tensor c, Tensor xb) {
+Status Forward::mix(uint32_t layer, const KvCache& cache, uint32_t cache_layer, Tensor gate,
+                    const uint32_t* pos, const Watch& watch) {
+  const RowMixer& mixer = model_.config().mixer;
+  Backend& b = model_.backend();
+  if (mixer.scans()) {
+    return b.delta()->mix(mixer, delta(layer), cache, cache_layer, gate, pos, watch);
+  }
+  return b.conv()->convolve(cache, cache_layer, *model_.layer(layer).mixer_taps, gate, pos);
+}
+
+Status Forward::add_mixed(uint32_t layer, Tensor mixed, Tensor xb) {
   normed_of_ = {};  // of rows about to change
   const LayerWeights& w = model_.layer(layer);
-  return add_projected(*w.conv_out, nullptr, w.attn_post_norm.get(), c, xb);
+  return add_projected(*w.mixer_out, nullptr, w.attn_post_norm.get(),
+                       model_.config().result_scales.mixer, mixed, xb);
 }
 
-Status Forward::convolve_each(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv) {
+Status Forward::mix_each(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv) {
   Backend& b = model_.backend();
   BLEND_RETURN_IF_ERROR(compute_kv(layer, x, kv, {}));
   over_.clear();
@@ -250,28 +429,108 @@ Status Forward::convolve_each(uint32_t layer, std::span<StepRow> rows, Tensor x,
     row.failure = b.write_kv(*row.cache, layer, row.ropes->keys(layer), kv.slice(i, 1), &row.pos);
     if (row.failure.is_ok()) over_.push_back({row.cache, i, row.pos});
   }
-  BLEND_ASSIGN(const Tensor c, project_c(layer, x));
-  BLEND_RETURN_IF_ERROR(b.conv()->convolve_each(layer, *model_.layer(layer).conv_taps, c, over_));
-  return add_convolution(layer, c, x);
+  BLEND_ASSIGN(const Tensor gate, project_gate(layer, x));
+  const RowMixer& mixer = model_.config().mixer;
+  if (mixer.scans()) {
+    BLEND_RETURN_IF_ERROR(b.delta()->mix_each(mixer, delta(layer), layer, gate, over_));
+  } else {
+    BLEND_RETURN_IF_ERROR(
+        b.conv()->convolve_each(layer, *model_.layer(layer).mixer_taps, gate, over_));
+  }
+  return add_mixed(layer, gate, x);
 }
 
 Status Forward::add_attention(uint32_t layer, Tensor q, Tensor xb) {
-  normed_of_ = {};  // of rows about to change
   const LayerWeights& w = model_.layer(layer);
-  return add_projected(*w.attn_out, w.attn_out_bias.get(), w.attn_post_norm.get(), q, xb);
+  if (w.q_gate != nullptr) {
+    BLEND_ASSIGN(const Tensor normed, norm(layer, xb));
+    const Tensor gate = operand(*wide_, static_cast<uint32_t>(xb.rows), model_.config().q_dim());
+    BLEND_RETURN_IF_ERROR(matmul(*w.q_gate, normed, gate, false));
+    BLEND_RETURN_IF_ERROR(model_.backend().delta()->gate(gate, q));
+  }
+  if (const ModelConfig& c = model_.config(); c.latent.any()) {
+    const Tensor mean = q;
+    q = operand(*wide_, static_cast<uint32_t>(xb.rows), c.result_dim(layer));
+    BLEND_RETURN_IF_ERROR(model_.backend().latent()->values(c.latent, *w.latent_v, mean, q));
+  }
+  if (!others_.empty()) {
+    BLEND_RETURN_IF_ERROR(copy(xb, view(*before_, static_cast<uint32_t>(xb.rows), xb.cols)));
+  }
+  const float scale = model_.config().result_scales.attention;
+  if (laurel_ == nullptr) {
+    normed_of_ = {};  // of rows about to change
+    return add_projected(*w.attn_out, w.attn_out_bias.get(), w.attn_post_norm.get(), scale, q, xb);
+  }
+  BLEND_ASSIGN(const Tensor normed, norm(layer, xb));
+  normed_of_ = {};
+  BLEND_RETURN_IF_ERROR(
+      add_projected(*w.attn_out, w.attn_out_bias.get(), w.attn_post_norm.get(), scale, q, xb));
+  return add_laurel(layer, normed, xb);
 }
 
 Status Forward::add_feed_forward(uint32_t layer, Tensor xb) {
+  BLEND_RETURN_IF_ERROR(add_fed(layer, xb));
+  if (!others_.empty()) BLEND_RETURN_IF_ERROR(correct(layer, xb));
+  if (has_inputs(model_.config())) BLEND_RETURN_IF_ERROR(add_inputs(layer, xb));
+  const float scale = model_.layer(layer).scale;
+  if (scale != 1) BLEND_RETURN_IF_ERROR(model_.backend().scale(xb, scale));
+  const bool last = layer + 1 == model_.config().n_layers;
+  return others_.empty() || last ? Status::ok() : predict(layer + 1, xb);
+}
+
+// The token's embedding is scaled by sqrt(d_model) in the model, and its product with input_context
+// by the inverse: neither is done here.
+Status Forward::add_inputs(uint32_t layer, Tensor xb) {
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
+  const auto rows = static_cast<uint32_t>(xb.rows);
+  const int32_t* const tokens = tokens_.data() + place_of(xb);
+  const Tensor own = view(*own_, rows, c.input_dim), context = view(*context_, rows, c.input_dim),
+               gated = view(*gated_, rows, c.input_dim), added = view(*added_, rows, c.d_model);
+  const Tensor embedded = operand(*normed_, rows, c.d_model);
+  normed_of_ = {};
+  BLEND_RETURN_IF_ERROR(embed_rows(tokens, embedded));
+  BLEND_RETURN_IF_ERROR(b.matmul(*w.input_context, embedded, context, false));
+  BLEND_RETURN_IF_ERROR(b.rms_norm(context, *model_.input_norm(), c.rms_eps, context));
+  const auto n_inputs = static_cast<int32_t>(c.n_input_vocab());
+  std::transform(tokens, tokens + rows, input_rows_.begin(),
+                 [&](int32_t token) { return token < n_inputs ? token : 0; });
+  BLEND_RETURN_IF_ERROR(b.family()->embed_part(*model_.input_embedding(), input_rows_.data(),
+                                               layer * c.input_dim, own));
+  BLEND_RETURN_IF_ERROR(b.scale(own, std::sqrt(static_cast<float>(c.input_dim))));
+  BLEND_RETURN_IF_ERROR(b.add(own, context));
+  BLEND_RETURN_IF_ERROR(b.scale(own, std::sqrt(0.5f)));
+  Tensor read = xb;
+  if (w.stream_scale != nullptr) {
+    read = added;
+    BLEND_RETURN_IF_ERROR(b.streams()->weigh(xb, *w.stream_scale, read));
+  }
+  BLEND_RETURN_IF_ERROR(matmul(*w.input_gate, read, gated, false));
+  BLEND_RETURN_IF_ERROR(b.family()->gate(c.activation, gated, own));
+  BLEND_RETURN_IF_ERROR(matmul(*w.input_out, gated, added, false));
+  BLEND_RETURN_IF_ERROR(b.rms_norm(added, *w.input_post_norm, c.rms_eps, added));
+  if (others_.empty()) return b.add(xb, added);
+  for (size_t i = 0; i < others_.size(); ++i) {
+    BLEND_RETURN_IF_ERROR(b.add(other_stream(i, xb), added));
+  }
+  return Status::ok();
+}
+
+Status Forward::add_fed(uint32_t layer, Tensor xb) {
+  const ModelConfig& c = model_.config();
+  if (!c.feeds(layer)) return Status::ok();
+  const LayerWeights& w = model_.layer(layer);
+  Backend& b = model_.backend();
+  if (c.has_experts(layer) && c.experts.beside_dense) return add_both(layer, xb);
   normed_of_ = {};
   const Tensor normed =
       c.pre_norms ? operand(*normed_, static_cast<uint32_t>(xb.rows), c.d_model) : xb;
   if (c.pre_norms) BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.ffn_norm, c.rms_eps, normed));
   if (c.has_experts(layer)) return add_experts(layer, normed, xb);
   BLEND_ASSIGN(const Tensor act, inner_rows(layer, normed));
-  return add_projected(*w.ffn_down, w.ffn_down_bias.get(), w.ffn_post_norm.get(), act, xb);
+  return add_projected(*w.ffn_down, w.ffn_down_bias.get(), w.ffn_post_norm.get(),
+                       c.result_scales.feed_forward, act, xb);
 }
 
 Result<Tensor> Forward::inner_rows(uint32_t layer, Tensor normed) {
@@ -281,29 +540,85 @@ Result<Tensor> Forward::inner_rows(uint32_t layer, Tensor normed) {
   const auto rows = static_cast<uint32_t>(normed.rows);
   const uint32_t d_ff = c.common_d_ff(layer);
   const Tensor wide = operand(*wide_, rows, 2 * d_ff), act = operand(*act_, rows, d_ff);
+  if (w.gate_up == nullptr) {  // nothing but up
+    BLEND_RETURN_IF_ERROR(matmul(*w.ffn_up, normed, act, false));
+    BLEND_RETURN_IF_ERROR(b.family()->gate(c.activation, act, act));
+    return act;
+  }
   BLEND_RETURN_IF_ERROR(matmul(*w.gate_up, normed, wide, false));
   if (w.gate_up_bias != nullptr) BLEND_RETURN_IF_ERROR(b.add_bias(*w.gate_up_bias, wide));
+  if (c.cuts_gate(layer)) BLEND_RETURN_IF_ERROR(b.family()->cut(wide, d_ff, c.gate_cuts[layer]));
+  if (c.gate_scale != 1) {
+    BLEND_RETURN_IF_ERROR(b.family()->scale_part(wide, 0, d_ff, c.gate_scale));
+  }
   BLEND_RETURN_IF_ERROR(b.glu(c.activation, wide, act));
   return act;
 }
 
 Status Forward::add_experts(uint32_t layer, Tensor normed, Tensor xb) {
+  const LayerWeights& w = model_.layer(layer);
+  const Tensor added = view(*added_, static_cast<uint32_t>(xb.rows), model_.config().d_model);
+  BLEND_RETURN_IF_ERROR(route(layer, normed));
+  BLEND_RETURN_IF_ERROR(run_experts(layer, normed, added));
+  if (w.ffn_down != nullptr) {
+    BLEND_ASSIGN(const Tensor act, inner_rows(layer, normed));
+    if (w.shared_weight != nullptr) {
+      BLEND_RETURN_IF_ERROR(model_.backend().experts()->weigh(*w.shared_weight, normed, act));
+    }
+    BLEND_RETURN_IF_ERROR(matmul(*w.ffn_down, act, added, true));
+  }
+  return add_result(w.ffn_post_norm.get(), model_.config().result_scales.feed_forward, added, xb);
+}
+
+Status Forward::route(uint32_t layer, Tensor x) {
+  const LayerWeights& w = model_.layer(layer);
+  const Tensor scores =
+      view(*scores_, static_cast<uint32_t>(x.rows), model_.config().experts.count);
+  BLEND_RETURN_IF_ERROR(matmul(*w.router, x, scores, false));
+  return w.router_bias == nullptr ? Status::ok()
+                                  : model_.backend().add_bias(*w.router_bias, scores);
+}
+
+Status Forward::run_experts(uint32_t layer, Tensor x, Tensor y) {
+  const ModelConfig& c = model_.config();
+  const LayerWeights& w = model_.layer(layer);
+  const Tensor scores = view(*scores_, static_cast<uint32_t>(x.rows), c.experts.count);
+  const ExpertLayer experts{w.expert_gate_up.get(),   w.expert_down.get(),
+                            w.router_choice.get(),    w.expert_gate_up_bias.get(),
+                            w.expert_down_bias.get(), w.expert_scale.get()};
+  if (c.experts.latent == 0) {
+    return model_.backend().experts()->run(experts, c, x, scores, y, *expert_scratch_);
+  }
+  const auto rows = static_cast<uint32_t>(x.rows);
+  const Tensor in = view(*latent_in_, rows, c.experts.latent),
+               out = view(*latent_out_, rows, c.experts.latent);
+  BLEND_RETURN_IF_ERROR(matmul(*w.latent_in, x, in, false));
+  BLEND_RETURN_IF_ERROR(
+      model_.backend().experts()->run(experts, c, in, scores, out, *expert_scratch_));
+  return matmul(*w.latent_out, out, y, false);
+}
+
+Status Forward::add_both(uint32_t layer, Tensor xb) {
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
   const auto rows = static_cast<uint32_t>(xb.rows);
-  const Tensor scores = view(*scores_, rows, c.experts.count);
-  const Tensor added = view(*added_, rows, c.d_model);
-  BLEND_RETURN_IF_ERROR(matmul(*w.router, normed, scores, false));
-  if (w.router_bias != nullptr) BLEND_RETURN_IF_ERROR(b.add_bias(*w.router_bias, scores));
-  const ExpertLayer experts{w.expert_gate_up.get(), w.expert_down.get(), w.router_choice.get(),
-                            w.expert_gate_up_bias.get(), w.expert_down_bias.get()};
-  BLEND_RETURN_IF_ERROR(b.experts()->run(experts, c, normed, scores, added, *expert_scratch_));
-  if (w.gate_up != nullptr) {
-    BLEND_ASSIGN(const Tensor act, inner_rows(layer, normed));
-    BLEND_RETURN_IF_ERROR(matmul(*w.ffn_down, act, added, true));
-  }
-  return add_result(w.ffn_post_norm.get(), added, xb);
+  const Tensor normed = operand(*normed_, rows, c.d_model), added = view(*added_, rows, c.d_model),
+               routed = view(*experts_, rows, c.d_model);
+  normed_of_ = {};
+  BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.ffn_norm, c.rms_eps, normed));
+  BLEND_ASSIGN(const Tensor act, inner_rows(layer, normed));
+  BLEND_RETURN_IF_ERROR(matmul(*w.ffn_down, act, added, false));
+  BLEND_RETURN_IF_ERROR(b.rms_norm(added, *w.dense_post_norm, c.rms_eps, added));
+  BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.router_norm, c.rms_eps, normed));
+  BLEND_RETURN_IF_ERROR(route(layer, normed));
+  BLEND_RETURN_IF_ERROR(
+      b.scale(view(*scores_, rows, c.experts.count), 1 / std::sqrt(static_cast<float>(c.d_model))));
+  BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.expert_norm, c.rms_eps, normed));
+  BLEND_RETURN_IF_ERROR(run_experts(layer, normed, routed));
+  BLEND_RETURN_IF_ERROR(b.rms_norm(routed, *w.expert_post_norm, c.rms_eps, routed));
+  BLEND_RETURN_IF_ERROR(b.add(added, routed));
+  return add_result(w.ffn_post_norm.get(), c.result_scales.feed_forward, added, xb);
 }
 
 Status Forward::project_each(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv,
@@ -325,11 +640,18 @@ Status Forward::project_each(uint32_t layer, std::span<StepRow> rows, Tensor x, 
         {w.qkv.get(), w.qkv_bias.get(), w.q_norm.get(), w.k_norm.get(), c.rms_eps}, layer,
         padded(normed), into_, q, padded(view(*wide_, n, static_cast<uint32_t>(qkv_dim(c)))));
   }
-  BLEND_RETURN_IF_ERROR(compute_kv(layer, x, kv, {}));
+  const bool keeps = layer < c.n_kept();
+  if (keeps) {
+    BLEND_RETURN_IF_ERROR(compute_kv(layer, x, kv, {}));
+  } else {
+    normed_of_ = {};
+  }
   BLEND_RETURN_IF_ERROR(project_q(layer, x, q));
   const auto place = [&](const StepRow& row, uint32_t i) -> Status {
-    BLEND_RETURN_IF_ERROR(
-        b.write_kv(*row.cache, layer, row.ropes->keys(layer), kv.slice(i, 1), &row.pos));
+    if (keeps) {
+      BLEND_RETURN_IF_ERROR(
+          b.write_kv(*row.cache, layer, row.ropes->keys(layer), kv.slice(i, 1), &row.pos));
+    }
     return rope_q(layer, *row.ropes, &row.pos, q.slice(i, 1));
   };
   for (uint32_t i = 0; i < n; ++i) {
@@ -341,11 +663,12 @@ Status Forward::project_each(uint32_t layer, std::span<StepRow> rows, Tensor x, 
 
 Status Forward::step_layer(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv) {
   const auto n = static_cast<uint32_t>(rows.size());
-  if (model_.config().conv.has(layer)) {
-    BLEND_RETURN_IF_ERROR(convolve_each(layer, rows, x, kv));
+  if (model_.config().mixer.has(layer)) {
+    BLEND_RETURN_IF_ERROR(mix_each(layer, rows, x, kv));
     return add_feed_forward(layer, x);
   }
-  const Tensor q = operand(*q_, n, model_.config().q_dim());
+  const Tensor q = operand(*q_, n, model_.config().asked_dim(layer));
+  const uint32_t kept = model_.config().kv_layer(layer);
   q_of_ = {};
   BLEND_RETURN_IF_ERROR(project_each(layer, rows, x, kv, q));
   over_.clear();
@@ -353,14 +676,25 @@ Status Forward::step_layer(uint32_t layer, std::span<StepRow> rows, Tensor x, Te
     StepRow& row = rows[i];
     if (row.cache == nullptr || !row.failure.is_ok()) continue;
     if (row.tempered != nullptr && !row.tempered->empty()) {
-      row.failure = attend(layer, *row.cache, layer, row.tempered, q.slice(i, 1), &row.pos);
+      row.failure = attend(layer, *row.cache, kept, row.tempered, q.slice(i, 1), &row.pos, row.pos);
     } else {
       over_.push_back({row.cache, i, row.pos});
     }
   }
-  BLEND_RETURN_IF_ERROR(model_.backend().attention_each(layer, rule(layer), q, over_));
+  BLEND_RETURN_IF_ERROR(model_.backend().attention_each(kept, rule(layer), q, over_));
   BLEND_RETURN_IF_ERROR(add_attention(layer, q, x));
   return add_feed_forward(layer, x);
+}
+
+Status Forward::finish_sharing(const KvCache& cache, Holds holds, const Ropes& ropes, Tensor x,
+                               const uint32_t* pos, const Watch& watch) {
+  const ModelConfig& c = model_.config();
+  for (uint32_t layer = c.n_kept(); layer < c.n_layers; ++layer) {
+    normed_of_ = {};
+    const uint32_t in = holds == Holds::all_layers ? c.kv_layer(layer) : c.kind_of(layer);
+    BLEND_RETURN_IF_ERROR(finish_layer(layer, cache, in, ropes, x, pos, watch, {}));
+  }
+  return Status::ok();
 }
 
 Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
@@ -374,16 +708,15 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
     const Tensor xb = x.slice(first, rows);
-    if (c.conv.has(layer)) {
-      BLEND_ASSIGN(const Tensor of_c, project_c(layer, xb));
-      BLEND_RETURN_IF_ERROR(b.conv()->convolve(cache, cache_layer, *model_.layer(layer).conv_taps,
-                                               of_c, pos + first));
-      BLEND_RETURN_IF_ERROR(add_convolution(layer, of_c, xb));
+    if (c.mixer.has(layer)) {
+      BLEND_ASSIGN(const Tensor gate, project_gate(layer, xb));
+      BLEND_RETURN_IF_ERROR(mix(layer, cache, cache_layer, gate, pos + first, watch));
+      BLEND_RETURN_IF_ERROR(add_mixed(layer, gate, xb));
       BLEND_RETURN_IF_ERROR(watch.check());
       BLEND_RETURN_IF_ERROR(add_feed_forward(layer, xb));
       continue;
     }
-    const Tensor q = operand(*q_, rows, c.q_dim());
+    const Tensor q = operand(*q_, rows, c.asked_dim(layer));
     if (q_of_ != Known{xb.data, xb.rows, layer}) {
       BLEND_RETURN_IF_ERROR(project_q(layer, ropes, xb, pos + first, q));
     }
@@ -394,7 +727,8 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
       BLEND_RETURN_IF_ERROR(
           b.fusion().attention_mass(cache, cache_layer, rule(layer), asked, pos + begin, out.mass));
     }
-    BLEND_RETURN_IF_ERROR(attend(layer, cache, cache_layer, tempered_, q, pos + first));
+    const uint32_t last = pos[x.rows - 1];
+    BLEND_RETURN_IF_ERROR(attend(layer, cache, cache_layer, tempered_, q, pos + first, last));
     BLEND_RETURN_IF_ERROR(add_attention(layer, q, xb));
     BLEND_RETURN_IF_ERROR(watch.check());
     BLEND_RETURN_IF_ERROR(add_feed_forward(layer, xb));
@@ -411,8 +745,8 @@ Status Forward::finish_parts(uint32_t layer, const KvCache& cache, uint32_t cach
     return finish_layer(layer, cache, cache_layer, ropes, x, pos, watch, parts[0].out);
   }
   Backend& b = model_.backend();
-  if (model_.config().conv.has(layer)) {
-    BLEND_ASSIGN(const Tensor c, project_c(layer, x));
+  if (model_.config().mixer.has(layer)) {
+    BLEND_ASSIGN(const Tensor gate, project_gate(layer, x));
     for (size_t i = 0; i < parts.size(); ++i) {
       const Part& part = parts[i];
       BLEND_RETURN_IF_ERROR(watch.check());
@@ -420,14 +754,14 @@ Status Forward::finish_parts(uint32_t layer, const KvCache& cache, uint32_t cach
       if (part.out.mass != nullptr) {
         std::fill_n(part.out.mass, size_t{pos[part.first + part.n_rows - 1]} + 1, 0.0f);
       }
-      BLEND_RETURN_IF_ERROR(b.conv()->convolve(cache, cache_layer, *model_.layer(layer).conv_taps,
-                                               c.slice(part.first, part.n_rows), pos + part.first));
+      BLEND_RETURN_IF_ERROR(mix(layer, cache, cache_layer, gate.slice(part.first, part.n_rows),
+                                pos + part.first, watch));
     }
-    BLEND_RETURN_IF_ERROR(add_convolution(layer, c, x));
+    BLEND_RETURN_IF_ERROR(add_mixed(layer, gate, x));
     BLEND_RETURN_IF_ERROR(watch.check());
     return add_feed_forward(layer, x);
   }
-  const Tensor q = operand(*q_, static_cast<uint32_t>(x.rows), model_.config().q_dim());
+  const Tensor q = operand(*q_, static_cast<uint32_t>(x.rows), model_.config().asked_dim(layer));
   BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x, pos, q));
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
@@ -444,7 +778,8 @@ Status Forward::finish_parts(uint32_t layer, const KvCache& cache, uint32_t cach
                                                       own_pos + part.out.first, mass));
       average(mass, n_slots, n_asked);
     }
-    BLEND_RETURN_IF_ERROR(attend(layer, cache, cache_layer, tempered_, own, own_pos));
+    const uint32_t last = own_pos[part.n_rows - 1];
+    BLEND_RETURN_IF_ERROR(attend(layer, cache, cache_layer, tempered_, own, own_pos, last));
   }
   BLEND_RETURN_IF_ERROR(add_attention(layer, q, x));
   BLEND_RETURN_IF_ERROR(watch.check());
@@ -462,11 +797,11 @@ Status Forward::attention_mass(uint32_t layer, const KvCache& cache, const Ropes
   const ModelConfig& c = model_.config();
   const size_t n_slots = static_cast<size_t>(pos[x.rows - 1]) + 1;
   std::fill(mass, mass + n_slots, 0.0f);
-  if (c.conv.has(layer)) return Status::ok();
+  if (c.mixer.has(layer)) return Status::ok();
   for (int64_t first = 0; first < x.rows; first += block_) {
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
-    const Tensor q = operand(*q_, rows, c.q_dim());
+    const Tensor q = operand(*q_, rows, c.asked_dim(layer));
     BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x.slice(first, rows), pos + first, q));
     BLEND_RETURN_IF_ERROR(
         model_.backend().fusion().attention_mass(cache, layer, rule(layer), q, pos + first, mass));
@@ -484,7 +819,7 @@ Status Forward::outside_mass(uint32_t layer, const KvCache& cache, const Ropes& 
   for (int64_t first = 0; first < x.rows; first += block_) {
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
-    const Tensor q = operand(*q_, rows, c.q_dim());
+    const Tensor q = operand(*q_, rows, c.asked_dim(layer));
     BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x.slice(first, rows), pos + first, q));
     BLEND_RETURN_IF_ERROR(model_.backend().fusion().attention_tempered(
         cache, layer, rule(layer), q, pos + first, {outside.data(), 1.0f, 1.0f}, q, mass + first));
@@ -495,7 +830,8 @@ Status Forward::outside_mass(uint32_t layer, const KvCache& cache, const Ropes& 
 Status Forward::hidden_states(Tensor x, float* out) {
   Backend& b = model_.backend();
   normed_of_ = {};
-  BLEND_RETURN_IF_ERROR(b.rms_norm(x, model_.output_norm(), model_.config().rms_eps, x));
+  BLEND_ASSIGN(const Tensor whole, joined(x));
+  BLEND_RETURN_IF_ERROR(b.rms_norm(whole, model_.output_norm(), model_.config().rms_eps, x));
   return b.download(x, out);
 }
 
@@ -503,8 +839,9 @@ Status Forward::project_logits(Tensor x) {
   const ModelConfig& c = model_.config();
   Backend& b = model_.backend();
   normed_of_ = {};
+  BLEND_ASSIGN(const Tensor whole, joined(x));
   const Tensor normed = operand(*normed_, static_cast<uint32_t>(x.rows), c.d_model);
-  BLEND_RETURN_IF_ERROR(b.rms_norm(x, model_.output_norm(), c.rms_eps, normed));
+  BLEND_RETURN_IF_ERROR(b.rms_norm(whole, model_.output_norm(), c.rms_eps, normed));
   const Tensor logits = view(*logits_, static_cast<uint32_t>(x.rows), c.n_vocab);
   BLEND_RETURN_IF_ERROR(matmul(model_.output(), normed, logits, false));
   return c.logit_scale == 1 ? Status::ok() : b.scale(logits, c.logit_scale);

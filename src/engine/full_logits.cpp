@@ -28,20 +28,22 @@ Status full_logits(const Model& model, std::span<const int32_t> tokens, uint32_t
   std::iota(pos.begin(), pos.end(), 0u);
   Tensor x = forward->x(rows);
   BLEND_RETURN_IF_ERROR(forward->embed(tokens.data(), x));
-  for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
-    BLEND_RETURN_IF_ERROR(watch.report(layer, c.n_layers));
+  for (uint32_t layer = 0; layer < c.n_kept(); ++layer) {
+    BLEND_RETURN_IF_ERROR(watch.report(layer, c.n_kept()));
     const Tensor kv = forward->kv(layer, rows);
     const uint32_t stage = c.kind_of(layer);
     BLEND_RETURN_IF_ERROR(forward->compute_kv(layer, x, kv, watch));
     BLEND_RETURN_IF_ERROR(b.write_kv(*cache, stage, ropes->keys(layer), kv, pos.data()));
     const uint32_t* row_pos = pos.data();
-    if (layer + 1 == c.n_layers) {  // the others' output is not read
+    if (layer + 1 == c.n_kept()) {  // the others' output is not read
       x = x.slice(first, n_last);
       row_pos += first;
     }
     BLEND_RETURN_IF_ERROR(
         forward->finish_layer(layer, *cache, stage, *ropes, x, row_pos, watch, Forward::MassOut{}));
   }
+  BLEND_RETURN_IF_ERROR(forward->finish_sharing(*cache, Forward::Holds::one_of_each, *ropes, x,
+                                                pos.data() + first, watch));
   std::vector<float> logits(c.n_vocab);
   for (uint32_t at = 0; at < n_last; at += kRowsAtOnce) {
     BLEND_RETURN_IF_ERROR(watch.check());

@@ -25,8 +25,8 @@ Result<std::shared_ptr<ChunkRecord>> import_chunk(const ModelDescription& model,
   std::vector<uint32_t> pos(rows);
   std::iota(pos.begin(), pos.end(), first_position);
   record->meta = std::move(meta);
-  for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
-    BLEND_RETURN_IF_ERROR(watch.report(layer, c.n_layers));
+  for (uint32_t layer = 0; layer < c.n_kept(); ++layer) {
+    BLEND_RETURN_IF_ERROR(watch.report(layer, c.n_kept()));
     const std::string where = "layer " + std::to_string(layer);
     BLEND_RETURN_IF_ERROR(
         b.host().read(layers[layer], ropes->from_host(layer), pos.data(), kv).with_context(where));
@@ -35,7 +35,7 @@ Result<std::shared_ptr<ChunkRecord>> import_chunk(const ModelDescription& model,
             .encode_kv(kv, record->meta.shape.dtype, record->k(layer), record->v(layer))
             .with_context(where));
   }
-  BLEND_RETURN_IF_ERROR(watch.report(c.n_layers, c.n_layers));
+  BLEND_RETURN_IF_ERROR(watch.report(c.n_kept(), c.n_kept()));
   return record;
 }
 

@@ -68,7 +68,7 @@ std::vector<LoraSet::Part> LoraSet::parts_of(const ModelConfig& config, uint32_t
         if (m.layer == layer && m.role == role) parts.push_back({&m, a.scale, first_row});
       }
     }
-    first_row += tensor_shape(role, config)[0];
+    first_row += tensor_shape(role, config, layer)[0];
   }
   return parts;
 }
@@ -80,7 +80,7 @@ Result<std::unique_ptr<LoraWeights>> LoraSet::load(Backend& backend, const Model
   if (parts.empty()) return std::unique_ptr<LoraWeights>();
   size_t rank = 0, out = 0, in = 0;
   for (const TensorRole role : roles) {
-    const std::vector<int64_t> shape = tensor_shape(role, config);
+    const std::vector<int64_t> shape = tensor_shape(role, config, layer);
     out += static_cast<size_t>(shape[0]);
     in = static_cast<size_t>(shape[1]);
   }
@@ -108,6 +108,40 @@ Result<std::unique_ptr<LoraWeights>> LoraSet::load(Backend& backend, const Model
   const TensorView* const ups[] = {&up_view};
   BLEND_ASSIGN(weights->down, backend.load_matrix(downs, WeightForm::packed));
   BLEND_ASSIGN(weights->up, backend.load_matrix(ups, WeightForm::packed));
+  return weights;
+}
+
+Result<std::unique_ptr<LoraWeights>> LoraSet::load_embedding(Backend& backend,
+                                                             const ModelConfig& config) const {
+  const std::vector<Part> parts = parts_of(config, 0, {TensorRole::embedding});
+  if (parts.empty()) return std::unique_ptr<LoraWeights>();
+  const size_t n_vocab = config.n_vocab, width = config.d_model;
+  size_t rank = 0;
+  for (const Part& p : parts) rank += p.matrix->rank;
+  rank = (rank + kRankStep - 1) / kRankStep * kRankStep;
+  auto weights = std::make_unique<LoraWeights>();
+  weights->rank = static_cast<uint32_t>(rank);
+  weights->table.resize(n_vocab * rank);
+  std::vector<float> up(width * rank);
+  size_t column = 0;
+  const auto put = [&](const std::vector<float>& from, size_t n, double factor, float* to) {
+    const size_t of = from.size() / n;
+    for (size_t i = 0; i < from.size(); ++i) {
+      to[i / of * rank + column + i % of] =
+          static_cast<float>(factor * static_cast<double>(from[i]));
+    }
+  };
+  for (const Part& p : parts) {
+    put(p.matrix->down, n_vocab, 1, weights->table.data());
+    put(p.matrix->up, width, p.matrix->factor * p.scale, up.data());
+    column += p.matrix->rank;
+  }
+  const TensorView table_view = view_of_rows("LoRA of the embedding", weights->table, rank),
+                   up_view = view_of_rows("LoRA of the embedding, up, scaled", up, rank);
+  BLEND_ASSIGN(weights->down, backend.load_table(table_view, false));
+  const TensorView* const ups[] = {&up_view};
+  BLEND_ASSIGN(weights->up, backend.load_matrix(ups, WeightForm::packed));
+  if (backend.device_memory() != nullptr) weights->table = {};
   return weights;
 }
 

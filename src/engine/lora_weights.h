@@ -20,11 +20,13 @@ namespace blend {
 
 // Immutable.
 struct LoraWeights {
-  std::unique_ptr<Weight> down;  // [rank, in]
+  // Of an embedding it is a table: row t, [rank], is what token t gives to `up`.
+  std::unique_ptr<Weight> down;  // [rank, in], or [n_vocab, rank]
   std::unique_ptr<Weight> up;    // [out, rank]
   uint32_t rank = 0;
+  std::vector<float> table;  // an embedding's `down`, where the backend reads the host's memory
 
-  size_t bytes() const { return down->bytes() + up->bytes(); }
+  size_t bytes() const { return down->bytes() + up->bytes() + table.size() * sizeof(float); }
 };
 
 struct LoraOptions {
@@ -58,6 +60,9 @@ class LoraSet {
   Result<std::unique_ptr<LoraWeights>> load(Backend& backend, const ModelConfig& config,
                                             uint32_t layer,
                                             std::initializer_list<TensorRole> roles) const;
+  // What they add to the embedding's rows; null: nothing.
+  Result<std::unique_ptr<LoraWeights>> load_embedding(Backend& backend,
+                                                      const ModelConfig& config) const;
 
  private:
   struct Adapter {

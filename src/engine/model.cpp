@@ -1,6 +1,7 @@
 #include "engine/model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/shared_steps.h"
 #include "model/tensor_table.h"
@@ -54,13 +55,43 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
                       model->backend().name(), model->config().architecture.c_str(),
                       model->config().experts.count);
   }
-  if (model->config().conv.taps != 0 && model->backend().conv() == nullptr) {
+  using Kind = RowMixer::Kind;
+  const RowMixer& mixer = model->config().mixer;
+  const bool runs =
+      mixer.scans() ? model->backend().delta() != nullptr : model->backend().conv() != nullptr;
+  if (mixer.any() && !runs) {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "the %s backend runs no layers that convolve, as %u of the %u layers of this "
-                      "%s do; run it on the CPU",
+                      "the %s backend runs no layers that %s, as %u of the %u layers of this %s "
+                      "do; run it on the CPU",
                       model->backend().name(),
+                      mixer.kind == Kind::delta ? "are Gated DeltaNets"
+                      : mixer.kind == Kind::ssm ? "are Mamba-2s"
+                                                : "convolve",
                       model->config().n_layers - model->config().n_attending(),
                       model->config().n_layers, model->config().architecture.c_str());
+  }
+  if (model->config().latent.any() && model->backend().latent() == nullptr) {
+    return make_error(
+        BLEND_E_UNSUPPORTED,
+        "the %s backend runs no attention over latent rows (MLA), as this %s has; run "
+        "it on the CPU",
+        model->backend().name(), model->config().architecture.c_str());
+  }
+  if (const ModelConfig& c = model->config();
+      c.n_streams > 1 && model->backend().streams() == nullptr) {
+    return make_error(
+        BLEND_E_UNSUPPORTED,
+        "the %s backend runs no rows of several streams, and a row of this %s has %u; "
+        "run it on the CPU",
+        model->backend().name(), c.architecture.c_str(), c.n_streams);
+  }
+  if (const ModelConfig& c = model->config();
+      (c.attends_unlike() || c.v_norm || c.input_dim != 0 || !c.gate_cuts.empty()) &&
+      model->backend().family() == nullptr) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "the %s backend runs no layers that share K and V, have heads of their own "
+                      "or embeddings of their own, as those of this %s; run it on the CPU",
+                      model->backend().name(), c.architecture.c_str());
   }
 
   BLEND_ASSIGN(const LoraSet loras, LoraSet::open(*model->source_, options.loras));
@@ -120,8 +151,23 @@ Status Model::pack(const LoraSet& loras, const Watch& watch) {
   const bool tied = &source_->tensor(TensorRole::output, 0) == &embedding;
   BLEND_ASSIGN(embedding_, b.load_table(embedding, tied));
   weight_bytes_ += embedding_->bytes();
+  BLEND_ASSIGN(std::unique_ptr<LoraWeights> embedding_lora,
+               loras.load_embedding(backend(), config()));
+  if (embedding_lora != nullptr) {
+    weight_bytes_ += embedding_lora->bytes();
+    lora_weights_.emplace(embedding_.get(), std::move(embedding_lora));
+  }
   BLEND_RETURN_IF_ERROR(
       pack_vector(output_norm_, 0, {TensorRole::output_norm}, config().norm_offset));
+  BLEND_RETURN_IF_ERROR(pack_dense());
+  if (config().input_dim != 0) {
+    const TensorView& table = source_->tensor(TensorRole::input_embedding, 0);
+    BLEND_ASSIGN(input_embedding_, b.load_table(table, false));
+    weight_bytes_ += input_embedding_->bytes();
+    BLEND_RETURN_IF_ERROR(
+        pack_vector(input_norm_, 0, {TensorRole::input_norm}, config().norm_offset));
+  }
+  BLEND_RETURN_IF_ERROR(pack_streams());
   layers_.resize(config().n_layers);
   for (uint32_t i = 0; i < config().n_layers; ++i) {
     BLEND_RETURN_IF_ERROR(watch.check());
@@ -131,24 +177,132 @@ Status Model::pack(const LoraSet& loras, const Watch& watch) {
   return Status::ok();
 }
 
-Status Model::pack_conv(uint32_t layer) {
+Status Model::pack_dense() {
+  for (const TensorView& view : source_->dense()) {
+    Dense dense{static_cast<size_t>(view.cols()), static_cast<size_t>(view.rows()), {}};
+    dense.rows.resize(dense.in * dense.out);
+    decode_weights(view.dtype, view.blocks, view.data, dense.rows.size(), dense.rows.data());
+    for (const float value : dense.rows) {
+      if (std::isfinite(value)) continue;
+      return make_error(BLEND_E_NUMERIC, "tensor '%s' holds %s: the file is damaged",
+                        view.name.c_str(), std::isnan(value) ? "a NaN" : "an infinity");
+    }
+    weight_bytes_ += dense.rows.size() * sizeof(float);
+    dense_.push_back(std::move(dense));
+  }
+  return Status::ok();
+}
+
+Status Model::pack_mixer(uint32_t layer) {
   using R = TensorRole;
   LayerWeights& l = layers_[layer];
+  if (config().mixer.scans()) {
+    if (config().mixer.kind == RowMixer::Kind::delta) {
+      BLEND_RETURN_IF_ERROR(pack_matrix(l.delta_in, layer, {R::delta_qkv, R::delta_b, R::delta_a}));
+      BLEND_RETURN_IF_ERROR(pack_matrix(l.mixer_gate, layer, {R::delta_z}));
+    } else {
+      BLEND_RETURN_IF_ERROR(pack_matrix(l.delta_in, layer, {R::ssm_xbc, R::ssm_dt}));
+      BLEND_RETURN_IF_ERROR(pack_matrix(l.mixer_gate, layer, {R::ssm_z}));
+      BLEND_RETURN_IF_ERROR(pack_vector(l.mixer_taps_bias, layer, {R::ssm_taps_bias}, 0));
+      BLEND_RETURN_IF_ERROR(pack_vector(l.ssm_skip, layer, {R::ssm_skip}, 0));
+    }
+    BLEND_RETURN_IF_ERROR(pack_matrix(l.mixer_out, layer, {R::delta_out}));
+    BLEND_RETURN_IF_ERROR(pack_vector(l.delta_decay, layer, {R::delta_decay}, 0));
+    BLEND_RETURN_IF_ERROR(pack_vector(l.delta_bias, layer, {R::delta_bias}, 0));
+    BLEND_RETURN_IF_ERROR(pack_vector(l.delta_norm, layer, {R::delta_norm}, 0));
+    return pack_vector(l.mixer_taps, layer, {R::delta_taps}, 0);
+  }
   BLEND_RETURN_IF_ERROR(pack_matrix(l.conv_bx, layer, {R::conv_b, R::conv_x}));
-  BLEND_RETURN_IF_ERROR(pack_matrix(l.conv_c, layer, {R::conv_c}));
-  BLEND_RETURN_IF_ERROR(pack_matrix(l.conv_out, layer, {R::conv_out}));
-  return pack_vector(l.conv_taps, layer, {R::conv_taps}, 0);
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.mixer_gate, layer, {R::conv_c}));
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.mixer_out, layer, {R::conv_out}));
+  return pack_vector(l.mixer_taps, layer, {R::conv_taps}, 0);
+}
+
+Status Model::pack_gated_query(uint32_t layer) {
+  LayerWeights& l = layers_[layer];
+  const TensorView& both = source_->tensor(TensorRole::attn_q, layer);
+  const int64_t dim = config().head_dim;
+  for (const bool gate : {false, true}) {
+    std::vector<TensorView> heads(config().n_heads, both);
+    std::vector<const TensorView*> parts;
+    for (size_t h = 0; h < heads.size(); ++h) {
+      heads[h].data = both.row((2 * static_cast<int64_t>(h) + (gate ? 1 : 0)) * dim);
+      heads[h].shape = {dim, both.cols()};
+      parts.push_back(&heads[h]);
+    }
+    BLEND_ASSIGN(std::unique_ptr<Weight> w, backend().load_matrix(parts, form_));
+    weight_bytes_ += w->bytes();
+    (gate ? l.q_gate : l.q) = std::move(w);
+  }
+  return Status::ok();
+}
+
+// What a layer makes of its own embedding of a token, and of the token's usual one.
+Status Model::pack_inputs(uint32_t layer) {
+  using R = TensorRole;
+  LayerWeights& l = layers_[layer];
+  if (config().layer_scales) {
+    const TensorView& scale = source_->tensor(R::layer_scale, layer);
+    decode_weights(scale.dtype, scale.blocks, scale.data, 1, &l.scale);
+    if (!std::isfinite(l.scale)) {
+      return make_error(BLEND_E_NUMERIC, "tensor '%s' is not finite", scale.name.c_str());
+    }
+  }
+  if (config().input_dim == 0) return Status::ok();
+  TensorView context = source_->tensor(R::input_context, 0);
+  context.data = context.row(int64_t{layer} * config().input_dim);
+  context.shape[0] = config().input_dim;
+  const TensorView* const parts[] = {&context};
+  BLEND_ASSIGN(l.input_context, backend().load_matrix(parts, form_));
+  weight_bytes_ += l.input_context->bytes();
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.input_gate, layer, {R::input_gate}));
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.input_out, layer, {R::input_out}));
+  return pack_vector(l.input_post_norm, layer, {R::input_post_norm}, config().norm_offset);
+}
+
+Status Model::pack_streams() {
+  for (uint32_t i = 0; i + 1 < config().n_streams; ++i) {
+    for (const TensorRole role : {TensorRole::stream_in, TensorRole::stream_out}) {
+      const TensorView* const parts[] = {&source_->expert_tensor(role, 0, i)};
+      BLEND_ASSIGN(std::unique_ptr<Weight> w, backend().load_matrix(parts, form_));
+      weight_bytes_ += w->bytes();
+      (role == TensorRole::stream_in ? stream_in_ : stream_out_).push_back(std::move(w));
+    }
+  }
+  return Status::ok();
+}
+
+// What joins the streams of a row in a layer, and its Laurel block.
+Status Model::pack_streams(uint32_t layer) {
+  using R = TensorRole;
+  LayerWeights& l = layers_[layer];
+  const float offset = config().norm_offset;
+  if (config().laurel_rank != 0) {
+    BLEND_RETURN_IF_ERROR(pack_matrix(l.laurel_in, layer, {R::laurel_in}));
+    BLEND_RETURN_IF_ERROR(pack_matrix(l.laurel_out, layer, {R::laurel_out}));
+    BLEND_RETURN_IF_ERROR(pack_vector(l.laurel_norm, layer, {R::laurel_norm}, offset));
+  }
+  if (config().n_streams == 1) return Status::ok();
+  // A few weights that all else is multiplied by are not rounded to bytes.
+  const WeightForm form = form_ == WeightForm::int8 ? WeightForm::packed : form_;
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.stream_router, layer, {R::stream_router}, form));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.stream_norm, layer, {R::stream_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.stream_predict, layer, {R::stream_predict}, 0));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.stream_correct, layer, {R::stream_correct}, 0));
+  return pack_vector(l.stream_scale, layer, {R::stream_scale}, 0);
 }
 
 Status Model::pack_layer(uint32_t layer, const LoraSet& loras) {
   using R = TensorRole;
   LayerWeights& l = layers_[layer];
-  if (config().conv.has(layer)) {
-    BLEND_RETURN_IF_ERROR(pack_conv(layer));
+  if (config().mixer.has(layer)) {
+    BLEND_RETURN_IF_ERROR(pack_mixer(layer));
   } else {
     BLEND_RETURN_IF_ERROR(pack_attention(layer, loras));
   }
   BLEND_RETURN_IF_ERROR(pack_feed_forward(layer));
+  BLEND_RETURN_IF_ERROR(pack_inputs(layer));
+  BLEND_RETURN_IF_ERROR(pack_streams(layer));
   BLEND_RETURN_IF_ERROR(pack_vector(l.gate_up_bias, layer, {R::ffn_gate_bias, R::ffn_up_bias}, 0));
   BLEND_RETURN_IF_ERROR(pack_vector(l.ffn_down_bias, layer, {R::ffn_down_bias}, 0));
   const float offset = config().norm_offset;
@@ -161,9 +315,10 @@ Status Model::pack_layer(uint32_t layer, const LoraSet& loras) {
 Status Model::pack_attention(uint32_t layer, const LoraSet& loras) {
   using R = TensorRole;
   LayerWeights& l = layers_[layer];
+  if (config().latent.any()) return pack_latent(layer);
   PackedQkv* const packed = backend().packed_qkv();
   // One product with what follows it knows only norms of heads before RoPE, and no adapters.
-  if (packed != nullptr && config().qk_norm <= QkNorm::heads &&
+  if (packed != nullptr && config().qk_norm <= QkNorm::heads && !config().attn_gate &&
       !loras.adds_to(config(), layer, {R::attn_q, R::attn_k, R::attn_v})) {
     BLEND_RETURN_IF_ERROR(pack_matrix(l.qkv, layer, {R::attn_q, R::attn_k, R::attn_v}));
     const int64_t q_dim = config().q_dim(), kv_dim = config().kv_dim();
@@ -172,8 +327,11 @@ Status Model::pack_attention(uint32_t layer, const LoraSet& loras) {
     BLEND_RETURN_IF_ERROR(
         pack_vector(l.qkv_bias, layer, {R::attn_q_bias, R::attn_k_bias, R::attn_v_bias}, 0));
   } else {
-    BLEND_RETURN_IF_ERROR(pack_matrix(l.q, layer, {R::attn_q}));
-    BLEND_RETURN_IF_ERROR(pack_matrix(l.kv, layer, {R::attn_k, R::attn_v}));
+    BLEND_RETURN_IF_ERROR(config().attn_gate ? pack_gated_query(layer)
+                                             : pack_matrix(l.q, layer, {R::attn_q}));
+    if (has_tensor(R::attn_k, config(), layer)) {
+      BLEND_RETURN_IF_ERROR(pack_matrix(l.kv, layer, {R::attn_k, value_role(layer)}));
+    }
   }
   BLEND_RETURN_IF_ERROR(pack_matrix(l.attn_out, layer, {R::attn_out}));
   BLEND_RETURN_IF_ERROR(pack_vector(l.q_bias, layer, {R::attn_q_bias}, 0));
@@ -181,6 +339,42 @@ Status Model::pack_attention(uint32_t layer, const LoraSet& loras) {
   BLEND_RETURN_IF_ERROR(pack_vector(l.attn_sinks, layer, {R::attn_sinks}, 0));
   BLEND_RETURN_IF_ERROR(pack_vector(l.attn_out_bias, layer, {R::attn_out_bias}, 0));
   return pack_qk_norms(layer);
+}
+
+// k stands before c in a row, and after it in the file.
+Status Model::pack_latent(uint32_t layer) {
+  using R = TensorRole;
+  LayerWeights& l = layers_[layer];
+  const Latent& latent = config().latent;
+  const TensorView& file = source_->tensor(R::latent_kv, layer);
+  TensorView k = file, c = file;
+  k.data = file.row(latent.rank);
+  k.shape[0] = latent.rope;
+  c.shape[0] = latent.rank;
+  const TensorView* const parts[] = {&k, &c};
+  BLEND_ASSIGN(l.kv, backend().load_matrix(parts, form_));
+  weight_bytes_ += l.kv->bytes();
+  // Small, and each makes a whole head: not rounded to bytes.
+  const WeightForm form = form_ == WeightForm::int8 ? WeightForm::packed : form_;
+  const auto pack_heads = [&](R role, int64_t rows, std::unique_ptr<Weight>& to) -> Status {
+    const TensorView& all = source_->tensor(role, layer);
+    std::vector<TensorView> heads(config().n_heads, all);
+    for (size_t h = 0; h < heads.size(); ++h) {
+      heads[h].data = all.row(static_cast<int64_t>(h) * rows);
+      heads[h].shape[0] = rows;
+    }
+    BLEND_ASSIGN(to, backend().latent()->load(heads, form));
+    weight_bytes_ += to->bytes();
+    return Status::ok();
+  };
+  BLEND_RETURN_IF_ERROR(pack_heads(R::latent_k, latent.rank, l.latent_k));
+  BLEND_RETURN_IF_ERROR(pack_heads(R::latent_v, latent.value, l.latent_v));
+  const float offset = config().norm_offset;
+  BLEND_RETURN_IF_ERROR(pack_vector(l.latent_norm, layer, {R::latent_kv_norm}, offset));
+  if (latent.q_rank != 0) BLEND_RETURN_IF_ERROR(pack_matrix(l.latent_q, layer, {R::latent_q}));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.latent_q_norm, layer, {R::latent_q_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.q, layer, {R::attn_q}));
+  return pack_matrix(l.attn_out, layer, {R::attn_out});
 }
 
 Status Model::pack_lora(const Weight& matrix, uint32_t layer,
@@ -195,16 +389,22 @@ Status Model::pack_lora(const Weight& matrix, uint32_t layer,
 Status Model::pack_loras(uint32_t layer, const LoraSet& loras) {
   using R = TensorRole;
   const LayerWeights& l = layers_[layer];
-  if (!config().conv.has(layer)) {
+  if (!config().mixer.has(layer)) {
     BLEND_RETURN_IF_ERROR(pack_lora(*l.q, layer, {R::attn_q}, loras));
-    BLEND_RETURN_IF_ERROR(pack_lora(*l.kv, layer, {R::attn_k, R::attn_v}, loras));
+    if (l.kv != nullptr) {
+      BLEND_RETURN_IF_ERROR(pack_lora(*l.kv, layer, {R::attn_k, value_role(layer)}, loras));
+    }
     BLEND_RETURN_IF_ERROR(pack_lora(*l.attn_out, layer, {R::attn_out}, loras));
-  } else {
+  } else if (config().mixer.kind == RowMixer::Kind::conv) {
     BLEND_RETURN_IF_ERROR(pack_lora(*l.conv_bx, layer, {R::conv_b, R::conv_x}, loras));
-    BLEND_RETURN_IF_ERROR(pack_lora(*l.conv_c, layer, {R::conv_c}, loras));
-    BLEND_RETURN_IF_ERROR(pack_lora(*l.conv_out, layer, {R::conv_out}, loras));
+    BLEND_RETURN_IF_ERROR(pack_lora(*l.mixer_gate, layer, {R::conv_c}, loras));
+    BLEND_RETURN_IF_ERROR(pack_lora(*l.mixer_out, layer, {R::conv_out}, loras));
   }
-  if (config().has_experts(layer)) return Status::ok();
+  if (l.input_gate != nullptr) {
+    BLEND_RETURN_IF_ERROR(pack_lora(*l.input_gate, layer, {R::input_gate}, loras));
+    BLEND_RETURN_IF_ERROR(pack_lora(*l.input_out, layer, {R::input_out}, loras));
+  }
+  if (!config().has_dense(layer) || l.gate_up == nullptr) return Status::ok();
   BLEND_RETURN_IF_ERROR(pack_lora(*l.gate_up, layer, {R::ffn_gate, R::ffn_up}, loras));
   return pack_lora(*l.ffn_down, layer, {R::ffn_down}, loras);
 }
@@ -252,21 +452,40 @@ Status Model::pack_expert_biases(uint32_t layer) {
 Status Model::pack_feed_forward(uint32_t layer) {
   using R = TensorRole;
   LayerWeights& l = layers_[layer];
-  if (!config().has_experts(layer)) {
-    BLEND_RETURN_IF_ERROR(pack_matrix(l.gate_up, layer, {R::ffn_gate, R::ffn_up}));
-    return pack_matrix(l.ffn_down, layer, {R::ffn_down});
+  if (!config().feeds(layer)) return Status::ok();
+  const bool gated = config().ffn_matrices() == 3;
+  const auto pack_common = [&](R gate, R up, R down) -> Status {
+    BLEND_RETURN_IF_ERROR(gated ? pack_matrix(l.gate_up, layer, {gate, up})
+                                : pack_matrix(l.ffn_up, layer, {up}));
+    return pack_matrix(l.ffn_down, layer, {down});
+  };
+  if (config().has_dense(layer)) {
+    BLEND_RETURN_IF_ERROR(pack_common(R::ffn_gate, R::ffn_up, R::ffn_down));
   }
+  if (!config().has_experts(layer)) return Status::ok();
   // Rounding the router's few weights to bytes would send rows to other experts.
   const WeightForm form = form_ == WeightForm::int8 ? WeightForm::packed : form_;
   BLEND_RETURN_IF_ERROR(pack_matrix(l.router, layer, {R::router}, form));
   BLEND_RETURN_IF_ERROR(pack_vector(l.router_choice, layer, {R::router_choice}, 0));
   BLEND_RETURN_IF_ERROR(pack_vector(l.router_bias, layer, {R::router_bias}, 0));
   if (config().experts.biases) BLEND_RETURN_IF_ERROR(pack_expert_biases(layer));
-  BLEND_RETURN_IF_ERROR(pack_experts(l.expert_gate_up, layer, {R::expert_gate, R::expert_up}));
+  BLEND_RETURN_IF_ERROR(gated
+                            ? pack_experts(l.expert_gate_up, layer, {R::expert_gate, R::expert_up})
+                            : pack_experts(l.expert_gate_up, layer, {R::expert_up}));
   BLEND_RETURN_IF_ERROR(pack_experts(l.expert_down, layer, {R::expert_down}));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.expert_scale, layer, {R::expert_scale}, 0));
+  const float offset = config().norm_offset;
+  BLEND_RETURN_IF_ERROR(pack_vector(l.router_norm, layer, {R::router_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.expert_norm, layer, {R::expert_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.expert_post_norm, layer, {R::expert_post_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.dense_post_norm, layer, {R::dense_post_norm}, offset));
+  if (config().experts.latent != 0) {
+    BLEND_RETURN_IF_ERROR(pack_matrix(l.latent_in, layer, {R::latent_in}));
+    BLEND_RETURN_IF_ERROR(pack_matrix(l.latent_out, layer, {R::latent_out}));
+  }
   if (config().experts.shared_d_ff == 0) return Status::ok();
-  BLEND_RETURN_IF_ERROR(pack_matrix(l.gate_up, layer, {R::shared_gate, R::shared_up}));
-  return pack_matrix(l.ffn_down, layer, {R::shared_down});
+  BLEND_RETURN_IF_ERROR(pack_vector(l.shared_weight, layer, {R::shared_weight}, 0));
+  return pack_common(R::shared_gate, R::shared_up, R::shared_down);
 }
 
 // A norm after RoPE multiplies by weights that stand where they are, so that K with them could not

@@ -19,21 +19,38 @@ namespace blend {
 class SharedSteps;
 
 struct LayerWeights {
-  std::unique_ptr<Weight> attn_norm;  // [d_model]; like ffn_norm, null where the model has none
+  std::unique_ptr<Weight> attn_norm;  // [d_model]; like ffn_norm, null where the layer has none
   std::unique_ptr<Weight> q;          // [n_heads * head_dim, d_model]
-  std::unique_ptr<Weight> kv;         // [2 * kv_dim, d_model]: K over V, one GEMM
+  // [2 * kv_dim, d_model]: K over V, one GEMM; null where the layer shares another's K and V.
+  std::unique_ptr<Weight> kv;
   // q over kv, which are views of it, where the backend stacks them; else null.
   std::unique_ptr<Weight> qkv;
   std::unique_ptr<Weight> attn_out;  // [d_model, n_heads * head_dim]
-  std::unique_ptr<Weight> ffn_norm;  // [d_model]
-  // Of a layer that convolves, which has none of Q, K, V and attn_out; else null.
-  std::unique_ptr<Weight> conv_bx;    // [2 * d_model, d_model]: B over X, one GEMM
-  std::unique_ptr<Weight> conv_c;     // [d_model, d_model]
-  std::unique_ptr<Weight> conv_taps;  // [d_model, conv.taps]
-  std::unique_ptr<Weight> conv_out;   // [d_model, d_model]
-  // What every row goes through: the feed-forward, or in a layer with experts the shared ones;
-  // null: there is nothing of that kind.
+  // Where the model attends over latent rows; else null. q is [n_heads * (nope + rope), q_rank or
+  // d_model] then, and kv [rope + rank, d_model].
+  std::unique_ptr<Weight> latent_norm;    // [rank]
+  std::unique_ptr<Weight> latent_k;       // LatentOps::load(): of each head [rank, nope]
+  std::unique_ptr<Weight> latent_v;       // LatentOps::load(): of each head [value, rank]
+  std::unique_ptr<Weight> latent_q;       // [q_rank, d_model]; like the next null without q_rank
+  std::unique_ptr<Weight> latent_q_norm;  // [q_rank]
+  std::unique_ptr<Weight> ffn_norm;       // [d_model]
+  std::unique_ptr<Weight> q_gate;         // [n_heads * head_dim, d_model]; null without attn_gate
+  // Of a layer that does not attend (RowMixer), which has none of those of attention; else null.
+  std::unique_ptr<Weight> mixer_gate;       // [mixed_dim, d_model]: C, or z
+  std::unique_ptr<Weight> mixer_taps;       // [d_model or qkv_dim, mixer.taps]
+  std::unique_ptr<Weight> mixer_taps_bias;  // [qkv_dim], or null
+  std::unique_ptr<Weight> mixer_out;        // [d_model, mixed_dim]
+  std::unique_ptr<Weight> conv_bx;          // [2 * d_model, d_model]: B over X, one GEMM
+  // [mixer_row_dim, d_model]: q, k, v, b and a, or x, B, C and dt, one GEMM
+  std::unique_ptr<Weight> delta_in;
+  std::unique_ptr<Weight> delta_decay;  // [v_heads], like the next
+  std::unique_ptr<Weight> delta_bias;
+  std::unique_ptr<Weight> delta_norm;  // [v_dim]; of a Mamba-2 [value_dim], or null
+  std::unique_ptr<Weight> ssm_skip;    // [v_heads]
+  // What every row goes through: the feed-forward, or in a layer with experts the shared ones or
+  // the feed-forward beside them; null: there is nothing of that kind.
   std::unique_ptr<Weight> gate_up;   // [2 * common_d_ff, d_model]: gate over up, one GEMM
+  std::unique_ptr<Weight> ffn_up;    // [common_d_ff, d_model] where there is no gate; else null
   std::unique_ptr<Weight> ffn_down;  // [d_model, common_d_ff]
   // Null where the config has none.
   std::unique_ptr<Weight> router;               // [experts.count, d_model]
@@ -55,6 +72,17 @@ struct LayerWeights {
   std::unique_ptr<Weight> gate_up_bias;         // [2 * d_ff]
   std::unique_ptr<Weight> ffn_down_bias;        // [d_model]
   std::unique_ptr<Weight> ffn_post_norm;        // [d_model]
+  std::unique_ptr<Weight> input_context;        // [input_dim, d_model]: this layer's rows
+  std::unique_ptr<Weight> input_gate;           // [input_dim, d_model]
+  std::unique_ptr<Weight> input_out;            // [d_model, input_dim]
+  std::unique_ptr<Weight> input_post_norm;      // [d_model]
+  float scale = 1;                              // of the layer's result
+  // Null where the config has none. The roles have their shapes.
+  std::unique_ptr<Weight> laurel_in, laurel_out, laurel_norm;
+  std::unique_ptr<Weight> stream_router, stream_norm, stream_predict, stream_correct, stream_scale;
+  // Of layers with experts; null where the config has none. The roles have their shapes.
+  std::unique_ptr<Weight> expert_scale, shared_weight, router_norm, expert_norm, expert_post_norm,
+      dense_post_norm, latent_in, latent_out;
 };
 
 // A described model with its weights and tokenizer. Safe for concurrent use.
@@ -81,6 +109,20 @@ class Model final : public ModelDescription {
   const Weight& output_norm() const { return *output_norm_; }  // [d_model]
   const Weight& output() const { return *output_; }            // [n_vocab, d_model]
   const LayerWeights& layer(uint32_t i) const { return layers_[i]; }
+  // Of layers' own embeddings of tokens; null where the model has none.
+  const Weight* input_embedding() const { return input_embedding_.get(); }
+  const Weight* input_norm() const { return input_norm_.get(); }  // [input_dim]
+  // Stream i + 1 is made of the embedding by the first, and after the last layer goes through the
+  // second; [d_model, d_model].
+  const Weight& stream_in(size_t i) const { return *stream_in_[i]; }
+  const Weight& stream_out(size_t i) const { return *stream_out_[i]; }
+
+  // A matrix that a pooled vector goes through, on the host: few products, of one row each.
+  struct Dense {
+    size_t in = 0, out = 0;
+    std::vector<float> rows;  // [out, in]
+  };
+  const std::vector<Dense>& dense() const { return dense_; }  // in their order
 
   // The adapters that it was opened with.
   const std::vector<LoraInfo>& loras() const { return loras_; }
@@ -106,12 +148,23 @@ class Model final : public ModelDescription {
   Status pack(const LoraSet& loras, const Watch& watch);
   Status pack_layer(uint32_t layer, const LoraSet& loras);
   Status pack_attention(uint32_t layer, const LoraSet& loras);
-  Status pack_conv(uint32_t layer);
+  Status pack_latent(uint32_t layer);
+  Status pack_mixer(uint32_t layer);
+  // Q, and its gate beside it, whose rows alternate by head.
+  Status pack_gated_query(uint32_t layer);
+  Status pack_inputs(uint32_t layer);
+  Status pack_streams();
+  Status pack_streams(uint32_t layer);
   // What the adapters add to the products of a layer.
   Status pack_loras(uint32_t layer, const LoraSet& loras);
   Status pack_lora(const Weight& matrix, uint32_t layer, std::initializer_list<TensorRole> roles,
                    const LoraSet& loras);
+  // The role whose matrix makes V.
+  TensorRole value_role(uint32_t layer) const {
+    return config().attention(layer).k_is_v ? TensorRole::attn_k : TensorRole::attn_v;
+  }
   Status pack_qk_norms(uint32_t layer);
+  Status pack_dense();
   Status pack_feed_forward(uint32_t layer);
   Status pack_expert_biases(uint32_t layer);
   // A matrix of each expert.
@@ -133,7 +186,11 @@ class Model final : public ModelDescription {
   std::unique_ptr<Weight> embedding_;
   std::unique_ptr<Weight> output_norm_;
   std::unique_ptr<Weight> output_;
+  std::unique_ptr<Weight> input_embedding_;
+  std::unique_ptr<Weight> input_norm_;
+  std::vector<std::unique_ptr<Weight>> stream_in_, stream_out_;
   std::vector<LayerWeights> layers_;
+  std::vector<Dense> dense_;
   std::vector<LoraInfo> loras_;
   std::unordered_map<const Weight*, std::unique_ptr<LoraWeights>> lora_weights_;
   mutable RateMeter compute_meter_;

@@ -44,7 +44,7 @@ Result<std::unique_ptr<Sequence>> Sequence::fork() {
 }
 
 Status Sequence::copy_rows(KvCache& to, const Ropes& ropes) const {
-  for (uint32_t layer = 0; layer < model_->config().n_layers; ++layer) {
+  for (uint32_t layer = 0; layer < model_->config().n_kept(); ++layer) {
     const RowMove all{layer, 0, layer, 0, n_rows(), 0};
     BLEND_RETURN_IF_ERROR(model_->backend().move_rows(*cache_, to, ropes.keys(layer), all));
   }
@@ -137,7 +137,7 @@ void Sequence::append_together(std::span<Append> appends) {
     if (there[i]) return Status::ok();
     fresh[i].resize(n_vocab);
     // A progress callback is called on its own thread.
-    if (model.steps() == nullptr || a.watch.progress) {
+    if (model.steps() == nullptr || a.watch.progress || a.sequence->scans_) {
       return a.sequence->step(a.token, a.watch, fresh[i].data());
     }
     SharedSteps::Request request;
@@ -173,9 +173,12 @@ void Sequence::append_together(std::span<Append> appends) {
     a.status = or_out_of_memory(
         [&] { return a.sequence->step(a.token, a.watch, fresh[owner[k]].data()); });
   }
+  const bool scans = model.config().mixer.scans();
   for (size_t i = 0; i < appends.size(); ++i) {
-    if (!appends[i].status.is_ok() || there[i]) continue;
+    if (there[i]) continue;
     Sequence& sequence = *appends[i].sequence;
+    sequence.scans_ = scans && !appends[i].status.is_ok();
+    if (!appends[i].status.is_ok()) continue;
     sequence.logits_ = std::move(fresh[i]);
     sequence.tokens_.push_back(appends[i].token);  // there is room
   }
@@ -195,7 +198,8 @@ void Sequence::append_together(std::span<Append> appends) {
 Status Sequence::issue(Forward& forward, std::span<const int32_t> tokens, const uint32_t* pos,
                        const Watch& watch) const {
   const auto rows = static_cast<uint32_t>(tokens.size());
-  const uint32_t n_layers = model_->config().n_layers;
+  const uint32_t n_layers = model_->config().n_kept();
+  const uint32_t* row_pos = pos;
   Tensor x = forward.x(rows);
   BLEND_RETURN_IF_ERROR(forward.embed(tokens.data(), x));
   for (uint32_t layer = 0; layer < n_layers; ++layer) {
@@ -209,13 +213,14 @@ Status Sequence::issue(Forward& forward, std::span<const int32_t> tokens, const 
     } else {
       BLEND_RETURN_IF_ERROR(forward.compute_qkv(layer, *cache_, *ropes_, x, pos, kv, watch));
     }
-    const uint32_t* row_pos = pos;
     if (narrows) {
       x = x.slice(rows - 1, 1);
       row_pos += rows - 1;
     }
     BLEND_RETURN_IF_ERROR(forward.finish_layer(layer, *cache_, *ropes_, x, row_pos, watch));
   }
+  BLEND_RETURN_IF_ERROR(
+      forward.finish_sharing(*cache_, Forward::Holds::all_layers, *ropes_, x, row_pos, watch));
   return forward.project_logits(x);
 }
 
@@ -251,7 +256,7 @@ Status Sequence::step(Forward& scratch, int32_t token, const Watch& watch) {
     may_record_ = recorded_ != nullptr;
   }
   if (recorded_ == nullptr) return issue_it(watch);
-  BLEND_RETURN_IF_ERROR(watch.report(0, model_->config().n_layers));
+  BLEND_RETURN_IF_ERROR(watch.report(0, model_->config().n_kept()));
   return recorded_->run(input);
 }
 

@@ -121,6 +121,9 @@ class Sequence {
     std::vector<float> logits;  // [n_vocab]
   };
   std::deque<Ahead> ahead_;
+  // Its cache may lack states (Gated DeltaNets), so that the next step passes over all rows: it is
+  // a step by itself, for the steps of others must not wait for that.
+  bool scans_ = false;
 };
 
 }  // namespace blend

@@ -54,7 +54,7 @@ class Rewrite {
 
   // tokens: [active]; logits: [n_vocab] of the last of them.
   Status compute(const int32_t* tokens, float* logits, const Watch& watch) {
-    const uint32_t n_layers = model_.config().n_layers;
+    const uint32_t n_layers = model_.config().n_kept();
     const auto n_active = static_cast<uint32_t>(edit_.active.size());
     BLEND_ASSIGN(stage_,
                  model_.backend().make_kv_cache(model_.config().one_of_each(), edit_.n_rows()));
@@ -76,13 +76,15 @@ class Rewrite {
       BLEND_RETURN_IF_ERROR(
           forward->finish_layer(layer, *stage_, stage_of(layer), ropes_, x, pos, watch, {}));
     }
+    BLEND_RETURN_IF_ERROR(
+        forward->finish_sharing(*stage_, Forward::Holds::one_of_each, ropes_, x, pos, watch));
     return forward->logits(x, logits);
   }
 
   // Every slot was checked by compute(), and moves fail for nothing else.
   Status commit() {
     Backend& b = model_.backend();
-    for (uint32_t layer = 0; layer < model_.config().n_layers; ++layer) {
+    for (uint32_t layer = 0; layer < model_.config().n_kept(); ++layer) {
       const RopeTable& rope = ropes_.keys(layer);
       BLEND_RETURN_IF_ERROR(b.move_rows(cache_, cache_, rope, edit_.tail(layer, layer)));
       const RowMove fresh{layer, 0, layer, edit_.first, edit_.n_new, 0};
@@ -162,6 +164,7 @@ Status Sequence::replace(uint64_t first, uint64_t n_old, std::span<const int32_t
   tempered.replace(first, n_old, tokens.size());
   Rewrite rewrite(*model_, *ropes_, *cache_, edit, tempered);
   BLEND_RETURN_IF_ERROR(rewrite.compute(computed.data(), logits.data(), watch));
+  scans_ = model_->config().mixer.scans();
   BLEND_RETURN_IF_ERROR(rewrite.commit());
   tokens_ = std::move(after);
   logits_ = std::move(logits);

@@ -160,11 +160,7 @@ Grammar::~Grammar() = default;
 Result<std::shared_ptr<const Grammar>> Grammar::compile(
     std::shared_ptr<const GrammarVocabulary> vocabulary, const GrammarOptions& options,
     const CancelToken* cancel) {
-  if (options.text.size() > kMostBytes) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "the grammar has %zu bytes, and more than %zu are not compiled",
-                      options.text.size(), kMostBytes);
-  }
+  BLEND_RETURN_IF_ERROR(check_size(options.text, options.most_text));
   std::string text;  // of a schema: what is kept of it, below
   if (options.kind == GrammarKind::json) {
     text = kAnyObject;
@@ -177,8 +173,8 @@ Result<std::shared_ptr<const Grammar>> Grammar::compile(
   Budget budget(options.n_bytes);
   BLEND_RETURN_IF_ERROR(within(budget, options.cpu_ns, cancel, [&]() -> Status {
     if (options.kind == GrammarKind::json_schema) {
-      BLEND_ASSIGN(text,
-                   grammar::kept_json_schema(options.text, xgrammar_glue::pattern_stands_in_json));
+      BLEND_ASSIGN(text, grammar::kept_json_schema(
+                             options.text, xgrammar_glue::pattern_stands_in_json, options.whose));
     }
     made->compiled_->glue = xgrammar_glue::compile(made->vocabulary_->glue(),
                                                    language_of(options.kind), text, wrong, remark);

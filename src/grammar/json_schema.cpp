@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <set>
 #include <span>
 #include <vector>
 
 #include "base/json.h"
-#include "grammar/json_text.h"
+#include "base/json_text.h"
+#include "grammar/endless.h"
 #include "model/utf8.h"
 
 namespace blend::grammar {
@@ -64,6 +66,11 @@ bool is_of(const Json& value, std::string_view type) {
   return type == "integer" ? value.integer(i) : value.number(d);
 }
 
+// For a message.
+std::string begin_of(std::string_view text, size_t most) {
+  return std::string(utf8_begin(text, most));
+}
+
 // Members of an object of schemas, by reference: nothing here copies a tree, of any size, and
 // copies of std::variant with elements of its own kind have crashed where memory ran out (GCC 12).
 using Schemas = std::vector<std::pair<std::string_view, const Json*>>;
@@ -81,15 +88,18 @@ constexpr size_t kMostKept = size_t{2} << 20;
 // Writes a schema as it is kept. Used once.
 class Kept {
  public:
-  Kept(const Json& root, const PatternFits& fits) : root_(root), fits_(fits) {}
+  Kept(const Json& root, const PatternFits& fits, const WhoseDefinition& whose)
+      : root_(root), fits_(fits), whose_(whose) {}
   Status schema(const Json& schema);
+  // INVALID_ARGUMENT: every value contains another one of the same schema.
+  Status ends();
   std::string out;
 
  private:
   // An error at this place of the schema.
   template <typename... Args>
   Status wrong(int32_t code, const char* format, Args... args) const {
-    const std::string where = "the JSON schema at " + place();
+    const std::string where = place();
     if constexpr (sizeof...(args) == 0) {
       return make_error(code, "%s", format).with_context(where);
     } else {
@@ -97,7 +107,8 @@ class Kept {
     }
   }
   Status unsupported(const std::string& keyword, const char* instead) const {
-    return wrong(BLEND_E_UNSUPPORTED, "'%.80s' cannot be kept: %s", keyword.c_str(), instead);
+    return wrong(BLEND_E_UNSUPPORTED, "'%s' cannot be kept: %s", begin_of(keyword, 80).c_str(),
+                 instead);
   }
   std::string place() const;
 
@@ -137,18 +148,31 @@ class Kept {
 
   const Json& root_;
   const PatternFits& fits_;
+  const WhoseDefinition& whose_;
   const Json any_{true};  // the schema of any value
   std::vector<std::string> path_;
 };
 
 std::string Kept::place() const {
-  std::string path = "#";
-  for (const std::string& step : path_) {
-    path += '/';
-    path.append(step, 0, 80);
-    if (path.size() > 300) return path += "...";
+  SchemaPlace place;
+  size_t i = 0;
+  if (whose_ && path_.size() > 1 && path_[0] == "$defs") {
+    place = whose_(path_[1]);
+    i = 2;
   }
-  return path;
+  for (; i < path_.size(); ++i) {
+    place.path += '/' + begin_of(path_[i], 80);
+    if (place.path.size() <= 300) continue;
+    place.path += "...";
+    break;
+  }
+  return place.of + " at " + place.path;
+}
+
+Status Kept::ends() {
+  if (!find_endless(root_, path_)) return Status::ok();
+  return wrong(BLEND_E_INVALID_ARGUMENT,
+               "nothing satisfies it: by its references it needs itself, without end");
 }
 
 Status Kept::value(const std::string& keyword, const Json& value) {
@@ -279,8 +303,9 @@ Status Kept::reference(const Json& target) {
     if (to.find_first_of("/~%") != std::string::npos) break;
     const Json* const all = root_.find(defs);
     if (all == nullptr || all->find(to) == nullptr) {
-      return wrong(BLEND_E_INVALID_ARGUMENT, "'$ref' names %.200s, which is not there",
-                   uri->c_str());
+      const std::string named =
+          whose_ && folder == "#/$defs/" ? whose_(to).path : begin_of(*uri, 200);
+      return wrong(BLEND_E_INVALID_ARGUMENT, "'$ref' names %s, which is not there", named.c_str());
     }
     name("$ref");
     write_json_string(*uri, out);
@@ -337,10 +362,9 @@ Status Kept::types_of(const Json& schema, std::vector<const Type*>& types) const
     for (const Type& type : kTypes) {
       if (!among(keyword, type.keywords)) continue;
       if (!types.empty() && types.front() != &type) {
-        return wrong(
-            BLEND_E_UNSUPPORTED,
-            "'%.80s' is for values of another type than a keyword before it: give a 'type'",
-            keyword.c_str());
+        return wrong(BLEND_E_UNSUPPORTED,
+                     "'%s' is for values of another type than a keyword before it: give a 'type'",
+                     keyword.c_str());
       }
       types.assign(1, &type);
       break;  // integer has the keywords of number
@@ -461,8 +485,8 @@ Status Kept::properties(const Json& schema) {
     BLEND_RETURN_IF_ERROR(value("required", *required));
   }
   if (!unnamed.empty() && (closed || patterns != nullptr || names != nullptr)) {
-    return wrong(BLEND_E_UNSUPPORTED, "'%.80s' is required, but 'properties' does not have it",
-                 unnamed.front().c_str());
+    return wrong(BLEND_E_UNSUPPORTED, "'%s' is required, but 'properties' does not have it",
+                 begin_of(unnamed.front(), 80).c_str());
   }
   if (patterns != nullptr) {
     if (named != nullptr || names != nullptr || (further != nullptr && !closed)) {
@@ -542,13 +566,15 @@ Status Kept::items(const Json& schema) {
 
 }  // namespace
 
-Result<std::string> kept_json_schema(std::string_view text, const PatternFits& fits) {
+Result<std::string> kept_json_schema(std::string_view text, const PatternFits& fits,
+                                     const WhoseDefinition& whose) {
   auto parsed = Json::parse(text);
   if (!parsed.is_ok()) {
     return Status{BLEND_E_INVALID_ARGUMENT, "the JSON schema: " + parsed.status().message()};
   }
-  Kept kept(*parsed, fits);
+  Kept kept(*parsed, fits, whose);
   BLEND_RETURN_IF_ERROR(kept.schema(*parsed));
+  BLEND_RETURN_IF_ERROR(kept.ends());
   return std::move(kept.out);
 }
 

@@ -19,6 +19,13 @@ namespace blend::grammar {
 // keyword and where it stands.
 // `fits`: whether a pattern matches strings that stand in JSON as they are, without escapes.
 using PatternFits = std::function<bool(const std::string& pattern)>;
-Result<std::string> kept_json_schema(std::string_view text, const PatternFits& fits);
+// `whose`: of a schema that was made of others: where a part of its `$defs` comes from, for errors.
+struct SchemaPlace {
+  std::string of = "the JSON schema";
+  std::string path = "#";
+};
+using WhoseDefinition = std::function<SchemaPlace(const std::string& name)>;
+Result<std::string> kept_json_schema(std::string_view text, const PatternFits& fits,
+                                     const WhoseDefinition& whose = {});
 
 }  // namespace blend::grammar

@@ -12,7 +12,7 @@ namespace {
 // 128 MiB: every thread of a large machine has work, and a cancel takes effect within about 0.1 s.
 constexpr size_t kBatch = 16;
 
-struct Block {
+struct BytesBlock {
   const std::byte* data;
   size_t bytes;
 };
@@ -39,29 +39,76 @@ void hash_experts(const Experts& e, Sha256Hasher& hasher) {
   for (const bool dense : e.dense) hasher.field(uint64_t{dense ? 1u : 0u});
   // Nothing for experts without these, whose fingerprint is older.
   if (e.sigmoid) hasher.field("sigmoid");
+  if (e.shared_weighed) hasher.field("weighed");
+  if (e.beside_dense) hasher.field("beside");
+  if (e.latent != 0) hasher.field("latent").field(uint64_t{e.latent});
   if (e.groups > 1) hasher.field("groups").field(uint64_t{e.groups}).field(uint64_t{e.used_groups});
+  if (e.groups_by_best) hasher.field("by best");
 }
 
 // What later families add; nothing for a model without it, whose fingerprint is older than this.
 void hash_later(const ModelConfig& c, Sha256Hasher& hasher) {
-  if (c.residual_scale != 1 || c.logit_scale != 1) {
-    hasher.field("scales");
-    for (const float f : {c.residual_scale, c.logit_scale}) {
-      hasher.field(uint64_t{std::bit_cast<uint32_t>(f)});
-    }
+  const auto hash_floats = [&](const char* name, std::span<const float> floats) {
+    hasher.field(name);
+    for (const float f : floats) hasher.field(uint64_t{std::bit_cast<uint32_t>(f)});
+  };
+  const ResultScales& scales = c.result_scales;
+  if (scales.feed_forward != 1 || c.logit_scale != 1) {
+    hash_floats("scales", std::array{scales.feed_forward, c.logit_scale});
   }
+  if (scales.attention != scales.feed_forward || scales.mixer != scales.feed_forward) {
+    hash_floats("scales of mixing", std::array{scales.attention, scales.mixer});
+  }
+  if (c.gate_scale != 1) hash_floats("scale of gates", std::array{c.gate_scale});
+  if (c.paired) hasher.field("pairs");
   if (c.qk_norm > QkNorm::heads) hasher.field("norm").field(static_cast<uint64_t>(c.qk_norm));
   if (!c.pre_norms) hasher.field("no pre-norms");
   if (c.attn_sinks) hasher.field("sinks");
+  if (c.attn_gate) hasher.field("gate");
+  if (c.sees_ahead) hasher.field("sees ahead");
   if (c.rope.q_growth != 0) {
     hasher.field("growth").field(std::bit_cast<uint64_t>(c.rope.q_growth));
     hasher.field(uint64_t{c.rope.q_growth_rows});
   }
   if (c.experts.count != 0) hash_experts(c.experts, hasher);
-  if (c.conv.taps != 0) {
-    hasher.field("convolutions").field(uint64_t{c.conv.taps});
-    for (const bool convolves : c.conv.layers) hasher.field(uint64_t{convolves ? 1u : 0u});
+  if (const Latent& l = c.latent; l.any()) {
+    hasher.field("latent");
+    for (const uint32_t n : {l.rank, l.rope, l.nope, l.value, l.q_rank}) hasher.field(uint64_t{n});
+    hasher.field(uint64_t{std::bit_cast<uint32_t>(l.eps)});
   }
+  if (const RowMixer& m = c.mixer; m.any()) {
+    hasher.field(m.kind == RowMixer::Kind::delta ? "deltas"
+                 : m.kind == RowMixer::Kind::ssm ? "Mamba-2"
+                                                 : "convolutions");
+    hasher.field(uint64_t{m.taps});
+    for (const bool mixes : m.layers) hasher.field(uint64_t{mixes ? 1u : 0u});
+    if (m.scans()) {
+      for (const uint32_t n : {m.k_heads, m.v_heads, m.k_dim, m.v_dim}) hasher.field(uint64_t{n});
+      hasher.field(
+          uint64_t{(m.tiled ? 1u : 0u) | (m.decay_is_log ? 2u : 0u) | (m.taps_bias ? 4u : 0u)});
+      if (m.norm != RowMixer::Norm::after_gate) {
+        hasher.field("norm of states").field(static_cast<uint64_t>(m.norm));
+      }
+      if (m.scales != RowMixer().scales) hash_floats("scales of states", m.scales);
+    }
+  }
+  if (c.attends_unlike()) {
+    hasher.field("unlike").field(uint64_t{c.n_kept()});
+    for (const LayerAttention& a : c.layers) {
+      hasher.field(uint64_t{a.head_dim}).field(uint64_t{a.n_kv_heads});
+      hasher.field(uint64_t{a.k_is_v ? 1u : 0u});
+    }
+  }
+  if (!c.d_ffs.empty()) hasher.field("d_ff");
+  for (const uint32_t n : c.d_ffs) hasher.field(uint64_t{n});
+  if (c.v_norm) hasher.field("norm of V");
+  if (c.input_dim != 0) hasher.field("inputs").field(uint64_t{c.input_dim});
+  if (c.layer_scales) hasher.field("layer scales");
+  if (c.input_vocab != 0) hasher.field("input vocabulary").field(uint64_t{c.input_vocab});
+  if (c.n_streams > 1) hasher.field("streams").field(uint64_t{c.n_streams});
+  if (c.laurel_rank != 0) hasher.field("Laurel").field(uint64_t{c.laurel_rank});
+  if (!c.gate_cuts.empty()) hasher.field("gate cuts");
+  for (const float f : c.gate_cuts) hasher.field(uint64_t{std::bit_cast<uint32_t>(f)});
 }
 
 // Hashes features of families; adds nothing for a plain Llama, whose fingerprint is older than
@@ -117,7 +164,7 @@ void hash_config(const ModelConfig& c, Sha256Hasher& hasher) {
 
 Status hash_tensors(std::span<const TensorView> tensors, const ModelSource::ParallelRun& parallel,
                     const Watch& watch, Sha256Hasher& hasher) {
-  std::vector<Block> blocks;
+  std::vector<BytesBlock> blocks;
   uint64_t total = 0;
   for (const TensorView& t : tensors) {
     for (size_t at = 0; at < t.bytes(); at += kFingerprintBlock) {

@@ -1,11 +1,11 @@
-// Hyperparameters of a GGUF: what each key means, its default and its sane range, and what a family
-// of models (`general.architecture`) adds to them.
+// Hyperparameters of a GGUF: what each key means, its default and its sane range. RoPE, layers that
+// do not attend, latent rows, Gemma 3n and Gemma 4 have files of their own.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <limits>
 #include <span>
 
+#include "model/blocks.h"
+#include "model/gguf_config_reader.h"
 #include "model/gguf_experts.h"
 #include "model/limits.h"
 #include "model/llama_source.h"
@@ -14,99 +14,6 @@
 
 namespace blend {
 namespace {
-
-// Properties of an architecture that its keys do not state, as llama.cpp reads the same files.
-struct GgufFamily {
-  const char* architecture;
-  RopeLayout layout = RopeLayout::half_split;
-  bool qkv_bias = false;          // always; a llama has biases where the file does
-  bool qk_norm_optional = false;  // qk_norm where the file has its weights, else none
-  QkNorm qk_norm = QkNorm::none;
-  uint32_t nope_every = 0;    // layers n - 1, 2n - 1, ... do not rotate
-  uint32_t global_every = 0;  // with a window: layers n - 1, 2n - 1, ... have none; 0: all have it
-  bool gemma = false;
-  // Default where the file has none (the first files of a Gemma 2 do not).
-  uint32_t window = 0;
-  double attn_softcap = 0;
-  double logit_softcap = 0;
-  bool granite = false;       // scales of embedding, results and logits
-  bool post_only = false;     // results are normalised, and nothing else
-  bool full_is_nope = false;  // with a window: layers without it do not rotate
-  bool plain_local = false;   // with a window: scaling is for layers without it
-  bool mistral3 = false;      // YaRN's second factor, and Q that grows with its position
-  GgufExperts experts = {};
-  bool gpt_oss = false;    // sinks, a clamped SwiGLU, a ramp of YaRN with ends that are not rounded
-  bool convolves = false;  // layers without KV heads convolve
-};
-constexpr GgufFamily kGgufFamilies[] = {
-    {.architecture = "llama",
-     .layout = RopeLayout::interleaved,
-     .experts = {.allowed = true, .normalised = true}},
-    {.architecture = "qwen2", .qkv_bias = true},
-    {.architecture = "qwen3", .qk_norm = QkNorm::heads},
-    {.architecture = "smollm3", .layout = RopeLayout::interleaved, .nope_every = 4},
-    {.architecture = "phi3"},
-    {.architecture = "gemma2",
-     .global_every = 2,
-     .gemma = true,
-     .window = 4096,
-     .attn_softcap = 50,
-     .logit_softcap = 30},
-    {.architecture = "gemma3", .qk_norm = QkNorm::heads, .global_every = 6, .gemma = true},
-    {.architecture = "granite", .layout = RopeLayout::interleaved, .granite = true},
-    {.architecture = "seed_oss"},
-    {.architecture = "ernie4_5", .layout = RopeLayout::interleaved},
-    {.architecture = "exaone4",
-     .qk_norm = QkNorm::heads,
-     .global_every = 4,
-     .post_only = true,
-     .full_is_nope = true},
-    {.architecture = "olmo2",
-     .qk_norm = QkNorm::whole,
-     .global_every = 4,
-     .post_only = true,
-     .plain_local = true},
-    {.architecture = "mistral3", .layout = RopeLayout::interleaved, .mistral3 = true},
-    {.architecture = "hunyuan-dense", .qk_norm = QkNorm::after_rope},
-    {.architecture = "qwen3moe",
-     .qk_norm = QkNorm::heads,
-     .experts = {.allowed = true, .required = true, .normalised = true}},
-    {.architecture = "olmoe",
-     .qk_norm = QkNorm::whole,
-     .experts = {.allowed = true, .required = true}},
-    {.architecture = "granitemoe",
-     .layout = RopeLayout::interleaved,
-     .granite = true,
-     .experts = {.allowed = true, .required = true, .normalised = true}},
-    {.architecture = "ernie4_5-moe",
-     .layout = RopeLayout::interleaved,
-     .experts = {.allowed = true, .required = true, .normalised = true}},
-    {.architecture = "glm4moe",
-     .qk_norm_optional = true,
-     .qk_norm = QkNorm::heads,
-     .experts = {.allowed = true, .required = true, .normalised = true, .sigmoid = true}},
-    {.architecture = "dots1",
-     .qk_norm = QkNorm::heads,
-     .experts = {.allowed = true, .required = true, .sigmoid = true}},
-    {.architecture = "gpt-oss",
-     .global_every = 2,
-     .window = 128,
-     .experts = {.allowed = true, .required = true, .normalised = true},
-     .gpt_oss = true},
-    {.architecture = "lfm2", .qk_norm = QkNorm::heads, .convolves = true},
-    {.architecture = "lfm2moe",
-     .qk_norm = QkNorm::heads,
-     .experts = {.allowed = true, .required = true, .normalised = true, .sigmoid = true},
-     .convolves = true},
-};
-
-// Granite's scales.
-constexpr const char* kLogitScale = "logit_scale";
-constexpr const char* kEmbeddingScale = "embedding_scale";
-constexpr const char* kResidualScale = "residual_scale";
-// Mistral 3's.
-constexpr const char* kYarnLogMultiplier = "rope.scaling.yarn_log_multiplier";
-constexpr const char* kTemperatureScale = "attention.temperature_scale";
 
 // Keys with the architecture's prefix that, if present, mean a computation libblend does not do.
 constexpr const char* kScaleKeys[] = {kLogitScale, kEmbeddingScale, kResidualScale};
@@ -117,66 +24,7 @@ constexpr const char* kUnsupportedKeys[] = {
     "attention.sink",
 };
 
-// Reads one file's keys; those of the architecture are named without it. Used by one call.
-class GgufConfigReader {
- public:
-  GgufConfigReader(const GgufReader& gguf, const GgufFamily& family)
-      : gguf_(gguf), family_(family) {}
-
-  Result<ModelConfig> read();
-
- private:
-  std::string key(const char* name) const { return std::string(family_.architecture) + "." + name; }
-  static Result<uint32_t> in_range(const std::string& key, uint32_t value, uint32_t max) {
-    if (value >= 1 && value <= max) return value;
-    return make_error(BLEND_E_FORMAT, "key '%s' is %u; 1 to %u make sense", key.c_str(), value,
-                      max);
-  }
-  Result<uint32_t> required(const char* name, uint32_t max) const {
-    BLEND_ASSIGN(const std::optional<uint32_t> value, gguf_.get_u32(key(name)));
-    return needed(name, value, max);
-  }
-  Result<uint32_t> needed(const char* name, const std::optional<uint32_t>& value,
-                          uint32_t max) const {
-    if (!value) return make_error(BLEND_E_FORMAT, "key '%s' is missing", key(name).c_str());
-    return in_range(key(name), *value, max);
-  }
-  Result<uint32_t> with_default(const char* name, uint32_t otherwise, uint32_t max) const {
-    BLEND_ASSIGN(const std::optional<uint32_t> value, gguf_.get_u32(key(name)));
-    return in_range(key(name), value.value_or(otherwise), max);
-  }
-  static Result<double> positive(const std::string& key, double value) {
-    if (std::isfinite(value) && value > 0) return value;
-    return make_error(BLEND_E_FORMAT, "key '%s' is %g; it must be a finite number above 0",
-                      key.c_str(), value);
-  }
-  Result<double> positive_or(const char* name, double otherwise) const {
-    BLEND_ASSIGN(const std::optional<double> value, gguf_.get_float(key(name)));
-    return positive(key(name), value.value_or(otherwise));
-  }
-  Result<std::optional<uint32_t>> of_layers(const char* name) const;
-  bool has_tensor(const char* name) const { return gguf_.tensor(name) != nullptr; }
-
-  Status refuse_unsupported() const;
-  Status read_shape();
-  Status read_attention();
-  Result<uint32_t> read_kv_heads();
-  Status read_windows();
-  Status read_rope();
-  Status read_scaling(const std::string& type);
-  Status read_yarn();
-  Status read_growth();
-  Result<std::vector<float>> read_factors(const char* name) const;
-  Status read_longrope();
-  Result<std::vector<bool>> windowed() const;
-  Status read_family();
-  Status read_granite();
-  Status read_pooling();
-
-  const GgufReader& gguf_;
-  const GgufFamily& family_;
-  ModelConfig c_;
-};
+}  // namespace
 
 Result<ModelConfig> GgufConfigReader::read() {
   c_.architecture = family_.architecture;
@@ -187,9 +35,16 @@ Result<ModelConfig> GgufConfigReader::read() {
   BLEND_RETURN_IF_ERROR(refuse_unsupported());
   BLEND_RETURN_IF_ERROR(read_shape());
   BLEND_RETURN_IF_ERROR(read_attention());
+  if (family_.delta) BLEND_RETURN_IF_ERROR(read_delta());
+  if (family_.parallel) c_.mixer.kind = RowMixer::Kind::ssm;
+  if (c_.mixer.kind == RowMixer::Kind::ssm) BLEND_RETURN_IF_ERROR(read_mamba());
   BLEND_RETURN_IF_ERROR(read_rope());
   BLEND_RETURN_IF_ERROR(read_windows());
   BLEND_RETURN_IF_ERROR(read_family());
+  c_.sees_ahead = family_.sees_ahead;
+  if (family_.gemma4) BLEND_RETURN_IF_ERROR(read_gemma4());
+  if (family_.gemma3n) BLEND_RETURN_IF_ERROR(read_gemma3n());
+  if (family_.parallel) pair_layers(c_);
   BLEND_RETURN_IF_ERROR(read_pooling());
   if (family_.experts.allowed) {
     BLEND_ASSIGN(c_.experts, read_gguf_experts(gguf_, family_.experts, c_));
@@ -223,6 +78,27 @@ Result<std::optional<uint32_t>> GgufConfigReader::of_layers(const char* name) co
   return std::optional<uint32_t>(static_cast<uint32_t>(values[0]));
 }
 
+// The same where layers may differ.
+Result<std::vector<uint32_t>> GgufConfigReader::by_layer(const char* name, uint32_t max) const {
+  const std::string full = key(name);
+  std::vector<uint32_t> out(c_.n_layers);
+  if (!gguf_.is_array(full)) {
+    BLEND_ASSIGN(const uint32_t all, required(name, max));
+    out.assign(c_.n_layers, all);
+    return out;
+  }
+  BLEND_ASSIGN(const std::optional<std::vector<int32_t>> list, gguf_.get_ints(full));
+  const std::vector<int32_t> values = list.value_or(std::vector<int32_t>());
+  if (values.size() != out.size()) {
+    return make_error(BLEND_E_FORMAT, "key '%s' has %zu entries for %u layers", full.c_str(),
+                      values.size(), c_.n_layers);
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    BLEND_ASSIGN(out[i], in_range(full, static_cast<uint32_t>(std::max(values[i], 0)), max));
+  }
+  return out;
+}
+
 Status GgufConfigReader::refuse_unsupported() const {
   const auto refuse = [&](std::span<const char* const> names) -> Status {
     for (const char* name : names) {
@@ -234,7 +110,8 @@ Status GgufConfigReader::refuse_unsupported() const {
   };
   BLEND_RETURN_IF_ERROR(refuse(kUnsupportedKeys));
   if (!family_.granite) BLEND_RETURN_IF_ERROR(refuse(kScaleKeys));
-  if (!family_.mistral3) BLEND_RETURN_IF_ERROR(refuse(kMistral3Keys));
+  if (!family_.mistral3 && !family_.latent) BLEND_RETURN_IF_ERROR(refuse(kMistral3Keys));
+  if (family_.latent) BLEND_RETURN_IF_ERROR(refuse({{kTemperatureScale}}));
   BLEND_ASSIGN(const std::optional<uint32_t> experts, gguf_.get_u32(key("expert_count")));
   // A Hunyuan's converter counts the feed-forward of a dense layer as an expert.
   const uint32_t dense = family_.qk_norm == QkNorm::after_rope ? 1 : 0;
@@ -244,23 +121,41 @@ Status GgufConfigReader::refuse_unsupported() const {
                       key("expert_count").c_str(), *experts);
   }
   BLEND_ASSIGN(const std::optional<bool> causal, gguf_.get_bool(key("attention.causal")));
-  if (!causal.value_or(true)) {
+  if (!causal.value_or(true) && !family_.sees_ahead) {
     return make_error(BLEND_E_UNSUPPORTED, "attention without a causal mask is not supported");
   }
   return Status::ok();
 }
 
 Status GgufConfigReader::read_shape() {
-  BLEND_ASSIGN(const uint32_t blocks, required("block_count", kMaxLayers));
+  BLEND_ASSIGN(const uint32_t blocks,
+               required("block_count", family_.parallel ? kMaxLayers / 2 : kMaxLayers));
   BLEND_ASSIGN(const uint32_t ahead, gguf_layers_ahead(gguf_, c_.architecture));
   if (ahead >= blocks) {
     return make_error(BLEND_E_FORMAT, "key '%s' is %u of %u layers",
                       key("nextn_predict_layers").c_str(), ahead, blocks);
   }
+  // Which tensors those layers have is known by their number, which here is not the file's.
+  if (family_.nemotron && ahead != 0) {
+    return make_error(BLEND_E_UNSUPPORTED, "key '%s' is %u; of a %s it must be 0",
+                      key("nextn_predict_layers").c_str(), ahead, c_.architecture.c_str());
+  }
   c_.n_layers = blocks - ahead;
   BLEND_ASSIGN(c_.d_model, required("embedding_length", kMaxWidth));
-  BLEND_ASSIGN(const std::optional<uint32_t> d_ff, of_layers("feed_forward_length"));
-  BLEND_ASSIGN(c_.d_ff, needed("feed_forward_length", d_ff, kMaxWidth));
+  if (family_.nemotron) {
+    BLEND_RETURN_IF_ERROR(read_blocks());
+  } else if (family_.gemma4 || family_.gemma3n) {
+    BLEND_ASSIGN(c_.d_ffs, by_layer("feed_forward_length", kMaxWidth));
+    c_.d_ff = c_.d_ffs[0];
+    if (std::count(c_.d_ffs.begin(), c_.d_ffs.end(), c_.d_ff) == c_.n_layers) c_.d_ffs.clear();
+  } else {
+    BLEND_ASSIGN(std::optional<uint32_t> d_ff, of_layers("feed_forward_length"));
+    // Where all layers have experts there may be no other feed-forward.
+    if (!d_ff && family_.experts.shared_weighed) {
+      BLEND_ASSIGN(d_ff, of_layers("expert_feed_forward_length"));
+    }
+    BLEND_ASSIGN(c_.d_ff, needed("feed_forward_length", d_ff, kMaxWidth));
+  }
   BLEND_ASSIGN(c_.context_length, required("context_length", kMaxContext));
   const std::string eps_key = key("attention.layer_norm_rms_epsilon");
   BLEND_ASSIGN(const std::optional<double> eps, gguf_.get_float(eps_key));
@@ -277,6 +172,7 @@ Status GgufConfigReader::read_shape() {
 Status GgufConfigReader::read_attention() {
   BLEND_ASSIGN(const std::optional<uint32_t> heads, of_layers("attention.head_count"));
   BLEND_ASSIGN(c_.n_heads, needed("attention.head_count", heads, kMaxHeads));
+  if (family_.latent) return read_latent();
   BLEND_ASSIGN(c_.n_kv_heads, read_kv_heads());
   if (c_.n_heads % c_.n_kv_heads != 0) {
     return make_error(BLEND_E_FORMAT, "key '%s' is %u, no multiple of the %u of '%s'",
@@ -313,10 +209,15 @@ Status GgufConfigReader::read_attention() {
   return Status::ok();
 }
 
-// The number of KV heads; in a family that convolves, the file's list also says where: 0 heads.
+// The number of KV heads; the file's list also says where a layer does not attend: 0 heads.
 Result<uint32_t> GgufConfigReader::read_kv_heads() {
   constexpr const char* kName = "attention.head_count_kv";
-  if (!family_.convolves) {
+  if (family_.gemma4) {
+    BLEND_ASSIGN(const std::vector<uint32_t> heads, by_layer(kName, kMaxHeads));
+    return heads[0];
+  }
+  if (family_.nemotron) return c_.n_kv_heads;
+  if (!family_.convolves && !family_.mamba) {
     BLEND_ASSIGN(const std::optional<uint32_t> heads, of_layers(kName));
     return in_range(key(kName), heads.value_or(c_.n_heads), kMaxHeads);
   }
@@ -327,9 +228,10 @@ Result<uint32_t> GgufConfigReader::read_kv_heads() {
                       key(kName).c_str(), list ? list->size() : 0, c_.n_layers);
   }
   const int32_t heads = *std::max_element(list->begin(), list->end());
-  c_.conv.layers.assign(c_.n_layers, false);
+  c_.mixer.kind = family_.mamba ? RowMixer::Kind::ssm : RowMixer::Kind::conv;
+  c_.mixer.layers.assign(c_.n_layers, false);
   for (size_t i = 0; i < list->size(); ++i) {
-    c_.conv.layers[i] = (*list)[i] == 0;
+    c_.mixer.layers[i] = (*list)[i] == 0;
     if ((*list)[i] == 0 || (*list)[i] == heads) continue;
     return make_error(BLEND_E_UNSUPPORTED,
                       "key '%s' is %d in layer %zu and %d in another; libblend runs models whose "
@@ -340,14 +242,16 @@ Result<uint32_t> GgufConfigReader::read_kv_heads() {
     return make_error(BLEND_E_UNSUPPORTED, "key '%s': a model in which no layer attends",
                       key(kName).c_str());
   }
-  BLEND_ASSIGN(c_.conv.taps, required("shortconv.l_cache", kMaxTaps));
-  if (c_.d_model % 2 != 0) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "key '%s' is %u, an odd number, in a model that convolves",
-                      key("embedding_length").c_str(), c_.d_model);
+  if (family_.convolves) {
+    BLEND_ASSIGN(c_.mixer.taps, required("shortconv.l_cache", kMaxTaps));
+    if (c_.d_model % 2 != 0) {
+      return make_error(BLEND_E_UNSUPPORTED,
+                        "key '%s' is %u, an odd number, in a model that convolves",
+                        key("embedding_length").c_str(), c_.d_model);
+    }
   }
-  if (std::none_of(c_.conv.layers.begin(), c_.conv.layers.end(), [](bool is) { return is; })) {
-    c_.conv = {};
+  if (std::none_of(c_.mixer.layers.begin(), c_.mixer.layers.end(), [](bool is) { return is; })) {
+    c_.mixer = {};
   }
   return in_range(key(kName), static_cast<uint32_t>(heads), kMaxHeads);
 }
@@ -378,7 +282,9 @@ Status GgufConfigReader::read_windows() {
   const uint32_t asked = given.value_or(family_.window);
   if (asked == 0 && family_.nope_every == 0) return Status::ok();
   // A window as long as the context hides nothing, but its layers still rotate in their own way.
-  const uint32_t window = asked < c_.context_length ? asked : 0;
+  uint32_t window = asked;
+  if (family_.sees_ahead) window = asked / 2 + 1;  // the file's is of both sides together
+  if (window >= c_.context_length) window = 0;
   if (window == 0 && c_.local_rope.rotary_dim == 0 && family_.nope_every == 0 &&
       !family_.full_is_nope) {
     return Status::ok();
@@ -397,149 +303,6 @@ Status GgufConfigReader::read_windows() {
       layer.rope = LayerAttention::Rope::none;
     }
   }
-  return Status::ok();
-}
-
-Status GgufConfigReader::read_rope() {
-  RopeParams& r = c_.rope;
-  r.layout = family_.layout;
-  BLEND_ASSIGN(r.rotary_dim, with_default("rope.dimension_count", c_.head_dim,
-                                          std::numeric_limits<uint32_t>::max()));
-  if (r.rotary_dim > c_.head_dim || r.rotary_dim % 2 != 0) {
-    return make_error(BLEND_E_FORMAT,
-                      "key '%s' is %u; it must be even and at most the head's %u elements",
-                      key("rope.dimension_count").c_str(), r.rotary_dim, c_.head_dim);
-  }
-  BLEND_ASSIGN(r.theta, positive_or("rope.freq_base", 10000.0));
-  if (r.theta < 1) {
-    return make_error(BLEND_E_FORMAT, "key '%s' is %g; it must be at least 1",
-                      key("rope.freq_base").c_str(), r.theta);
-  }
-  if (has_tensor(kRopeFreqs)) {
-    BLEND_ASSIGN(r.freq_factors, read_factors(kRopeFreqs));
-  }
-  const bool gemma3 = std::strcmp(family_.architecture, "gemma3") == 0;
-  if (gemma3 || (family_.plain_local && gguf_.has(key("attention.sliding_window")))) {
-    c_.local_rope = r;  // before any scaling, which is the global layers' alone
-    BLEND_ASSIGN(c_.local_rope.theta,
-                 positive_or("rope.freq_base_swa", gemma3 ? 10000.0 : r.theta));
-    if (c_.local_rope.theta < 1) {
-      return make_error(BLEND_E_FORMAT, "key '%s' is %g; it must be at least 1",
-                        key("rope.freq_base_swa").c_str(), c_.local_rope.theta);
-    }
-  }
-  BLEND_ASSIGN(const std::optional<std::string> type, gguf_.get_string(key("rope.scaling.type")));
-  BLEND_ASSIGN(r.attention_factor, positive_or("rope.scaling.attn_factor", 1.0));
-  BLEND_RETURN_IF_ERROR(read_scaling(type.value_or("linear")));
-  if (has_tensor(kRopeShort) || has_tensor(kRopeLong) || type.value_or("") == "longrope") {
-    return read_longrope();
-  }
-  return family_.mistral3 ? read_growth() : Status::ok();
-}
-
-// Q grows with every further length of the context that the model was trained for before YaRN.
-Status GgufConfigReader::read_growth() {
-  RopeParams& r = c_.rope;
-  BLEND_ASSIGN(const std::optional<double> scale, gguf_.get_float(key(kTemperatureScale)));
-  if (scale.value_or(0) == 0) return Status::ok();
-  BLEND_ASSIGN(r.q_growth, positive(key(kTemperatureScale), *scale));
-  BLEND_ASSIGN(r.q_growth_rows, with_default("rope.scaling.original_context_length",
-                                             c_.context_length, kMaxContext));
-  if (r.rotary_dim == c_.head_dim) return Status::ok();
-  return make_error(BLEND_E_UNSUPPORTED, "'%s' where %u of the %u elements of a head rotate",
-                    key(kTemperatureScale).c_str(), r.rotary_dim, c_.head_dim);
-}
-
-Status GgufConfigReader::read_scaling(const std::string& type) {
-  if (type == "none") return Status::ok();
-  if (type == "yarn") return read_yarn();
-  if (type != "linear" && type != "longrope") {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "key '%s' is '%.40s', which is not supported; libblend knows none, linear, "
-                      "yarn and longrope",
-                      key("rope.scaling.type").c_str(), type.c_str());
-  }
-  // Files from before scaling had types call the factor scale_linear; 0 says there is none.
-  std::string name = key("rope.scaling.factor");
-  BLEND_ASSIGN(std::optional<double> factor, gguf_.get_float(name));
-  if (!factor) {
-    name = key("rope.scale_linear");
-    BLEND_ASSIGN(factor, gguf_.get_float(name));
-  }
-  if (factor.value_or(0) != 0) {
-    BLEND_ASSIGN(c_.rope.linear_scale, positive(name, *factor));
-    if (c_.rope.linear_scale < kMinRopeFactor) {
-      return make_error(BLEND_E_FORMAT, "key '%s' is %g, which is too small", name.c_str(),
-                        c_.rope.linear_scale);
-    }
-  }
-  return Status::ok();
-}
-
-Status GgufConfigReader::read_yarn() {
-  YarnScaling s;
-  BLEND_ASSIGN(s.factor, positive_or("rope.scaling.factor", 1.0));
-  BLEND_ASSIGN(s.original_context,
-               positive_or("rope.scaling.original_context_length", c_.context_length));
-  BLEND_ASSIGN(s.beta_fast, positive_or("rope.scaling.yarn_beta_fast", 32.0));
-  BLEND_ASSIGN(s.beta_slow, positive_or("rope.scaling.yarn_beta_slow", 1.0));
-  s.whole_dimensions = !family_.gpt_oss;
-  BLEND_ASSIGN(const double share, positive_or("rope.scaling.yarn_ext_factor", 1.0));
-  double usual = yarn_attention_factor(s.factor);
-  BLEND_ASSIGN(const std::optional<double> second, gguf_.get_float(key(kYarnLogMultiplier)));
-  if (second.value_or(0) != 0) {
-    BLEND_ASSIGN(const double all, positive(key(kYarnLogMultiplier), *second));
-    usual /= 1 + all * (usual - 1);
-  }
-  // Replaces the value that follows from the factor, as transformers reads it in the original.
-  BLEND_ASSIGN(const double attention, positive_or("rope.scaling.yarn_attn_factor", usual));
-  RopeParams& r = c_.rope;
-  if (s.factor < 1 || s.factor > 1e6 || r.theta <= 1 || s.beta_slow > s.beta_fast || share != 1) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "YaRN with factor %g, beta_fast %g, beta_slow %g, ext_factor %g and a base "
-                      "of %g ('%s' and its neighbours) is not supported",
-                      s.factor, s.beta_fast, s.beta_slow, share, r.theta,
-                      key("rope.scaling.factor").c_str());
-  }
-  const std::vector<float> factors = yarn_factors(r.rotary_dim, r.theta, s);
-  if (r.freq_factors.empty()) {
-    r.freq_factors = factors;
-  } else {
-    for (size_t i = 0; i < factors.size(); ++i) r.freq_factors[i] *= factors[i];
-  }
-  r.attention_factor *= attention;
-  return Status::ok();
-}
-
-// A tensor of factors that frequencies are divided by.
-Result<std::vector<float>> GgufConfigReader::read_factors(const char* name) const {
-  const GgufTensor* t = gguf_.tensor(name);
-  if (t == nullptr) {
-    return make_error(BLEND_E_FORMAT, "tensor '%s' is missing, which LongRoPE needs", name);
-  }
-  BLEND_ASSIGN(std::vector<float> factors,
-               read_f32_vector(gguf_, *t, c_.rope.rotary_dim / 2, key("rope.dimension_count")));
-  for (const float f : factors) {
-    if (!std::isfinite(f) || f < kMinRopeFactor) {
-      return make_error(BLEND_E_FORMAT, "tensor '%s' holds %g; factors are finite and above 0",
-                        name, static_cast<double>(f));
-    }
-  }
-  return factors;
-}
-
-// LongRoPE (Phi-3): see ModelConfig.
-Status GgufConfigReader::read_longrope() {
-  if (!c_.rope.freq_factors.empty()) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "tensor '%s' beside other factors of RoPE ('%s' or YaRN) is not supported",
-                      has_tensor(kRopeLong) ? kRopeLong : kRopeShort, kRopeFreqs);
-  }
-  BLEND_ASSIGN(c_.short_context, with_default("rope.scaling.original_context_length",
-                                              c_.context_length, kMaxContext));
-  c_.long_rope = c_.rope;
-  BLEND_ASSIGN(c_.rope.freq_factors, read_factors(kRopeShort));
-  BLEND_ASSIGN(c_.long_rope.freq_factors, read_factors(kRopeLong));
   return Status::ok();
 }
 
@@ -565,6 +328,14 @@ Status GgufConfigReader::read_family() {
   c_.post_norms = family_.gemma || family_.post_only;
   c_.pre_norms = !family_.post_only;
   if (family_.gpt_oss) c_.activation = Activation::clamped_silu;
+  if (family_.nemotron) {
+    c_.activation = Activation::relu2;
+    c_.layers.assign(c_.n_layers, {.window = 0, .rope = LayerAttention::Rope::none});
+  }
+  if (family_.parallel && !c_.layers.empty()) {
+    return make_error(BLEND_E_UNSUPPORTED, "key '%s': libblend runs a %s without a window",
+                      key("attention.sliding_window").c_str(), c_.architecture.c_str());
+  }
   if (family_.granite) return read_granite();
   if (!family_.gemma) return Status::ok();
   c_.activation = Activation::gelu_tanh;
@@ -573,7 +344,8 @@ Status GgufConfigReader::read_family() {
   // The 27B models, recognizable only by their number of layers, scale by a head width that is
   // not theirs.
   const bool third = family_.qk_norm != QkNorm::none;
-  if (c_.n_layers == (third ? 62u : 46u)) {
+  const bool scaled = !family_.sees_ahead && !family_.gemma4 && !family_.gemma3n;
+  if (scaled && c_.n_layers == (third ? 62u : 46u)) {
     c_.attn_scale = static_cast<float>(
         1.0 / std::sqrt(static_cast<double>(c_.d_model) / static_cast<double>(c_.n_heads)));
   }
@@ -597,7 +369,9 @@ Status GgufConfigReader::read_granite() {
     return Status::ok();
   };
   BLEND_RETURN_IF_ERROR(read(kEmbeddingScale, c_.embedding_scale));
-  BLEND_RETURN_IF_ERROR(read(kResidualScale, c_.residual_scale));
+  float results = 1;
+  BLEND_RETURN_IF_ERROR(read(kResidualScale, results));
+  c_.result_scales = {results, results, results};
   BLEND_ASSIGN(const double logits, positive_or(kLogitScale, 1));
   c_.logit_scale = static_cast<float>(1 / logits);
   // So the converter spells a model without RoPE.
@@ -607,8 +381,6 @@ Status GgufConfigReader::read_granite() {
   }
   return Status::ok();
 }
-
-}  // namespace
 
 Result<uint32_t> gguf_layers_ahead(const GgufReader& gguf, const std::string& architecture) {
   BLEND_ASSIGN(const std::optional<uint32_t> n,
@@ -637,7 +409,7 @@ Result<ModelConfig> read_gguf_config(const GgufReader& gguf) {
                gguf.get_string("general.architecture"));
   if (!architecture) return make_error(BLEND_E_FORMAT, "key 'general.architecture' is missing");
   std::string known;
-  for (const GgufFamily& f : kGgufFamilies) {
+  for (const GgufFamily& f : gguf_families()) {
     if (*architecture == f.architecture) return GgufConfigReader(gguf, f).read();
     known += std::string(known.empty() ? "'" : ", '") + f.architecture + "'";
   }

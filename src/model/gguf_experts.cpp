@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/limits.h"
+#include "model/tensor_table.h"
 
 namespace blend {
 namespace {
@@ -57,8 +58,16 @@ Result<Experts> GgufExpertsReader::read() {
   BLEND_ASSIGN(out_.d_ff, number("expert_feed_forward_length", config_.d_ff, 1, kMaxWidth));
   BLEND_ASSIGN(const uint32_t shared, number("expert_shared_count", 0, 0, kMaxExperts));
   const uint64_t together = uint64_t{shared} * out_.d_ff;
-  const uint32_t usual = static_cast<uint32_t>(std::min<uint64_t>(together, kMaxWidth));
-  BLEND_ASSIGN(out_.shared_d_ff, number("expert_shared_feed_forward_length", usual, 0, kMaxWidth));
+  const uint32_t usual = family_.shared_weighed
+                             ? config_.d_ff
+                             : static_cast<uint32_t>(std::min<uint64_t>(together, kMaxWidth));
+  if (!family_.beside_dense) {
+    BLEND_ASSIGN(out_.shared_d_ff,
+                 number("expert_shared_feed_forward_length", usual, 0, kMaxWidth));
+  }
+  if (!config_.blocks.empty()) {
+    BLEND_ASSIGN(out_.latent, number("moe_latent_size", 0, 0, kMaxWidth));
+  }
   BLEND_RETURN_IF_ERROR(read_weights());
   BLEND_RETURN_IF_ERROR(read_groups());
   BLEND_RETURN_IF_ERROR(read_layers());
@@ -85,12 +94,12 @@ Status GgufExpertsReader::read_weights() {
                     key("expert_weights_scale").c_str(), *scale);
 }
 
-// 0 says that there are none, as 1 does.
+// 0 groups are none, as one is; then 0 of them used is right too.
 Status GgufExpertsReader::read_groups() {
   BLEND_ASSIGN(const uint32_t groups, number("expert_group_count", 1, 0, kMaxExpertGroups));
   BLEND_ASSIGN(const uint32_t used, number("expert_group_used_count", groups, 0, kMaxExpertGroups));
   out_.groups = std::max(groups, 1u);
-  out_.used_groups = std::max(used, 1u);
+  out_.used_groups = groups <= 1 ? std::max(used, 1u) : used;
   if (experts_fit_groups(out_)) return Status::ok();
   return make_error(BLEND_E_FORMAT,
                     "keys '%s' and '%s' are %u and %u, which make no sense for %u experts, %u of "
@@ -108,7 +117,9 @@ Status GgufExpertsReader::read_layers() {
   bool any = false;
   uint32_t sparse = config_.n_layers;  // the first layer with experts
   for (uint32_t i = config_.n_layers; i-- > 0;) {
-    out_.dense[i] = i < first || (i + 1) % step != 0;
+    out_.dense[i] = config_.blocks.empty()
+                        ? i < first || (i + 1) % step != 0
+                        : !config_.experts.dense.empty() && config_.experts.dense[i];
     any = any || out_.dense[i];
     if (!out_.dense[i]) sparse = i;
   }
@@ -118,11 +129,19 @@ Status GgufExpertsReader::read_layers() {
                       key("interleave_moe_layer_step").c_str());
   }
   if (!any) out_.dense.clear();
-  const std::string layer = "blk." + std::to_string(sparse) + ".";
-  const auto has = [&](const char* name) { return gguf_.tensor(layer + name) != nullptr; };
+  const auto has = [&](const char* name) {
+    const uint32_t at = file_layer(TensorRole::router, config_, sparse);
+    return gguf_.tensor("blk." + std::to_string(at) + "." + name) != nullptr;
+  };
+  out_.shared_weighed = family_.shared_weighed && out_.shared_d_ff != 0;
+  out_.beside_dense = family_.beside_dense;
   out_.choice_bias = has("exp_probs_b.bias");
+  if (family_.deepseek2) {
+    if (out_.choice_bias && !gguf_.has(key("expert_gating_func"))) out_.sigmoid = true;
+    out_.groups_by_best = out_.groups > 1 && !out_.sigmoid;
+  }
   out_.router_bias = has("ffn_gate_inp.bias");
-  out_.biases = has("ffn_gate_exps.bias");
+  out_.biases = config_.ffn_matrices() == 3 && has("ffn_gate_exps.bias");
   return Status::ok();
 }
 

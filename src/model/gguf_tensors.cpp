@@ -39,15 +39,60 @@ constexpr std::array<const char*, kTensorRoles> kGgufNames = {
     nullptr,
     "shortconv.conv.weight",
     "shortconv.out_proj.weight",
+    "attn_qkv.weight",
+    "attn_gate.weight",
+    "ssm_beta.weight",
+    "ssm_alpha.weight",
+    "ssm_conv1d.weight",
+    "ssm_a",
+    "ssm_dt.bias",
+    "ssm_norm.weight",
+    "ssm_out.weight",
+    nullptr,  // parts of "ssm_in.weight"
+    nullptr,
+    nullptr,
+    "ssm_conv1d.bias",
+    "ssm_d",
+    "attn_kv_a_mqa.weight",
+    "attn_kv_a_norm.weight",
+    "attn_k_b.weight",
+    "attn_v_b.weight",
+    "attn_q_a.weight",
+    "attn_q_a_norm.weight",
     "ffn_gate_inp.weight",
     "exp_probs_b.bias",
     "ffn_gate_shexp.weight",
     "ffn_up_shexp.weight",
     "ffn_down_shexp.weight",
+    "ffn_gate_inp_shexp.weight",
     "ffn_gate_inp.bias",
     "ffn_gate_exps.bias",
     "ffn_up_exps.bias",
     "ffn_down_exps.bias",
+    "ffn_gate_inp.scale",
+    "ffn_down_exps.scale",
+    "pre_ffw_norm_2.weight",
+    "post_ffw_norm_2.weight",
+    "post_ffw_norm_1.weight",
+    "ffn_latent_down.weight",
+    "ffn_latent_up.weight",
+    "inp_gate.weight",
+    "proj.weight",
+    "post_norm.weight",
+    "layer_output_scale.weight",
+    "laurel_l.weight",
+    "laurel_r.weight",
+    "laurel_post_norm.weight",
+    "altup_router.weight",
+    "altup_router_norm.weight",
+    "altup_predict_coef.weight",
+    "altup_correct_coef.weight",
+    "altup_correct_scale.weight",
+    "per_layer_token_embd.weight",
+    "per_layer_model_proj.weight",
+    "per_layer_proj_norm.weight",
+    "altup_proj.weight",
+    "altup_unembd_proj.weight",
     "ffn_gate_exps.weight",
     "ffn_up_exps.weight",
     "ffn_down_exps.weight",
@@ -78,7 +123,7 @@ bool set_type(uint32_t ggml, TensorView& view) {
 }  // namespace
 
 std::string gguf_tensor_name(TensorRole role, uint32_t layer, const char* name) {
-  if (role < TensorRole::attn_norm) return name;
+  if (is_of_model(role)) return name;
   return std::string(kLayer) + std::to_string(layer) + "." + name;
 }
 
@@ -88,20 +133,20 @@ std::string gguf_tensor_name(TensorRole role, uint32_t layer) {
 
 std::optional<GgufPlace> gguf_place(std::string_view name) {
   uint32_t layer = 0;
-  size_t first = 0, end = static_cast<size_t>(TensorRole::attn_norm);
-  if (name.starts_with(kLayer)) {
+  const bool of_model = !name.starts_with(kLayer);
+  if (!of_model) {
     name.remove_prefix(kLayer.size());
     const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
     if (error != std::errc() || layer >= kMaxLayers) return std::nullopt;
     name.remove_prefix(static_cast<size_t>(rest - name.data()));
     if (!name.starts_with('.')) return std::nullopt;
     name.remove_prefix(1);
-    first = end;
-    end = kTensorRoles;
   }
-  for (size_t i = first; i < end; ++i) {
-    if (kGgufNames[i] != nullptr && name == kGgufNames[i])
-      return GgufPlace{static_cast<TensorRole>(i), layer};
+  for (size_t i = 0; i < kTensorRoles; ++i) {
+    const auto role = static_cast<TensorRole>(i);
+    if (kGgufNames[i] != nullptr && name == kGgufNames[i] && is_of_model(role) == of_model) {
+      return GgufPlace{role, layer};
+    }
   }
   return std::nullopt;
 }

@@ -9,6 +9,7 @@
 #include "model/tokenizer/bpe_tokenizer.h"
 #include "model/tokenizer/byte_level.h"
 #include "model/tokenizer/pre_patterns.h"
+#include "model/tokenizer/special_texts.h"
 
 namespace blend {
 namespace {
@@ -60,6 +61,12 @@ Result<Vocabulary> read_vocabulary(const GgufReader& gguf) {
   return v;
 }
 
+Status check_types(const Vocabulary& v) {
+  if (v.types.empty() || v.types.size() == v.tokens.size()) return Status::ok();
+  return make_error(BLEND_E_FORMAT, "the vocabulary has %zu tokens and %zu token types",
+                    v.tokens.size(), v.types.size());
+}
+
 Result<std::unique_ptr<Tokenizer>> read_spm(const GgufReader& gguf) {
   BLEND_ASSIGN(Vocabulary vocabulary, read_vocabulary(gguf));
   BLEND_ASSIGN(std::optional<std::vector<float>> scores, gguf.get_floats("tokenizer.ggml.scores"));
@@ -89,9 +96,41 @@ Result<std::unique_ptr<Tokenizer>> read_spm(const GgufReader& gguf) {
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
 
-// Control and user-defined tokens are cut out of the text; merging builds only the others, so
-// that plain text never becomes a control token. A token of one byte stands for that byte whatever
-// its type, if no other does: llama.cpp finds it by its text.
+// Control and user-defined tokens are cut out of the text; merging builds only the others.
+bool is_cut_out(TokenType type) {
+  return type == TokenType::control || type == TokenType::unknown ||
+         type == TokenType::user_defined;
+}
+
+void add_cut_out(const Vocabulary& v, size_t i, TokenType type, BpeTokenizerSpec& spec) {
+  AddedToken token;
+  token.text = v.tokens[i];
+  token.id = static_cast<int32_t>(i);
+  token.special = type != TokenType::user_defined;
+  spec.added.push_back(std::move(token));
+}
+
+// The tokens of a vocabulary of characters (Gemma 4), whose bytes have tokens of their own.
+void sort_characters(const Vocabulary& v, BpeTokenizerSpec& spec) {
+  spec.bpe.byte_ids.fill(-1);
+  spec.bpe.pieces.resize(v.tokens.size());
+  for (size_t i = 0; i < v.tokens.size(); ++i) {
+    const auto type = v.types.empty() ? TokenType::normal : static_cast<TokenType>(v.types[i]);
+    if (type == TokenType::unused) continue;
+    if (is_cut_out(type)) {
+      add_cut_out(v, i, type, spec);
+      continue;
+    }
+    if (const int byte = byte_of(v.tokens[i]); type == TokenType::byte && byte >= 0) {
+      spec.bpe.byte_ids[static_cast<size_t>(byte)] = static_cast<int32_t>(i);
+      continue;
+    }
+    spec.bpe.pieces[i] = v.tokens[i];
+  }
+}
+
+// Plain text never becomes a control token. A token of one byte stands for that byte whatever its
+// type, if no other does: llama.cpp finds it by its text.
 void sort_tokens(const Vocabulary& v, BpeTokenizerSpec& spec) {
   std::array<int32_t, 256> others;  // byte tokens that merging does not build
   others.fill(-1);
@@ -101,8 +140,7 @@ void sort_tokens(const Vocabulary& v, BpeTokenizerSpec& spec) {
     const auto id = static_cast<int32_t>(i);
     const auto type = v.types.empty() ? TokenType::normal : static_cast<TokenType>(v.types[i]);
     if (type == TokenType::unused) continue;
-    const bool apart =
-        type == TokenType::control || type == TokenType::unknown || type == TokenType::user_defined;
+    const bool apart = is_cut_out(type);
     std::string bytes = bytes_of_characters(v.tokens[i]).value_or("");
     if (bytes.size() == 1) {
       (apart ? others : spec.bpe.byte_ids)[static_cast<uint8_t>(bytes[0])] = id;
@@ -111,11 +149,7 @@ void sort_tokens(const Vocabulary& v, BpeTokenizerSpec& spec) {
       spec.bpe.pieces[i] = std::move(bytes);
       continue;
     }
-    AddedToken token;
-    token.text = v.tokens[i];
-    token.id = id;
-    token.special = type != TokenType::user_defined;
-    spec.added.push_back(std::move(token));
+    add_cut_out(v, i, type, spec);
   }
   for (size_t b = 0; b < others.size(); ++b) {
     if (spec.bpe.byte_ids[b] < 0) spec.bpe.byte_ids[b] = others[b];
@@ -158,12 +192,49 @@ Status read_merges(const GgufReader& gguf, const Vocabulary& v, BpeSpec& bpe) {
   return Status::ok();
 }
 
+// What both kinds of vocabulary say of tokens that stand before a text and end it.
+Status read_ends(const GgufReader& gguf, bool add_bos, BpeTokenizerSpec& spec) {
+  BLEND_ASSIGN(spec.bos, token_id(gguf, "tokenizer.ggml.bos_token_id", -1));
+  BLEND_ASSIGN(spec.eos, token_id(gguf, "tokenizer.ggml.eos_token_id", -1));
+  BLEND_ASSIGN(spec.stop, stop_ids(gguf));
+  BLEND_ASSIGN(const std::optional<bool> given, gguf.get_bool("tokenizer.ggml.add_bos_token"));
+  spec.add_bos = given.value_or(add_bos);
+  BLEND_ASSIGN(const bool add_eos, adds_eos(gguf));
+  if (add_eos && spec.eos >= 0) spec.closing = {spec.eos};
+  return Status::ok();
+}
+
+// Gemma 4's: merges of characters over lines, in which spaces are "▁".
+Result<std::unique_ptr<Tokenizer>> read_characters(const GgufReader& gguf) {
+  constexpr const char* kSpace = "\u2581";
+  BLEND_ASSIGN(Vocabulary v, read_vocabulary(gguf));
+  BLEND_RETURN_IF_ERROR(check_types(v));
+  BpeTokenizerSpec spec;
+  sort_characters(v, spec);
+  BLEND_RETURN_IF_ERROR(read_merges(gguf, v, spec.bpe));
+  spec.bpe.bytes = false;
+  spec.bpe.byte_fallback = spec.bpe.fuse_unknown = true;
+  spec.bpe.ignore_merges = false;
+  BLEND_ASSIGN(spec.bpe.unknown, token_id(gguf, "tokenizer.ggml.unknown_token_id", -1));
+  NormalizeStep spaces;
+  spaces.kind = NormalizeStep::Kind::replace;
+  BLEND_ASSIGN(spaces.what, Regex::literal(" "));
+  spaces.with = kSpace;
+  spec.normalize.push_back(std::move(spaces));
+  SplitStep lines;
+  BLEND_ASSIGN(lines.at, Regex::compile(R"(\n+)"));
+  spec.split.push_back(std::move(lines));
+  spec.decoder.byte_fallback = true;
+  spec.decoder.replace.emplace_back(kSpace, " ");
+  spec.tokens = std::move(v.tokens);
+  BLEND_RETURN_IF_ERROR(read_ends(gguf, true, spec));
+  BLEND_ASSIGN(std::unique_ptr<BpeTokenizer> tokenizer, BpeTokenizer::create(std::move(spec)));
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
 Result<std::unique_ptr<Tokenizer>> read_bpe(const GgufReader& gguf) {
   BLEND_ASSIGN(Vocabulary v, read_vocabulary(gguf));
-  if (!v.types.empty() && v.types.size() != v.tokens.size()) {
-    return make_error(BLEND_E_FORMAT, "the vocabulary has %zu tokens and %zu token types",
-                      v.tokens.size(), v.types.size());
-  }
+  BLEND_RETURN_IF_ERROR(check_types(v));
   BLEND_ASSIGN(const std::optional<std::string> name, gguf.get_string("tokenizer.ggml.pre"));
   Result<PreTokenizer> pre = named_pre_tokenizer(name.value_or("default"));
   if (!pre.is_ok()) return pre.status().with_context("key 'tokenizer.ggml.pre'");
@@ -178,9 +249,7 @@ Result<std::unique_ptr<Tokenizer>> read_bpe(const GgufReader& gguf) {
   spec.tokens = std::move(v.tokens);
   BLEND_ASSIGN(const std::optional<bool> space, gguf.get_bool("tokenizer.ggml.add_space_prefix"));
   if (space.value_or(false) && !spec.split.empty()) spec.split.front().prefix_space = true;
-  BLEND_ASSIGN(spec.bos, token_id(gguf, "tokenizer.ggml.bos_token_id", -1));
-  BLEND_ASSIGN(spec.eos, token_id(gguf, "tokenizer.ggml.eos_token_id", -1));
-  BLEND_ASSIGN(spec.stop, stop_ids(gguf));
+  BLEND_RETURN_IF_ERROR(read_ends(gguf, pre->add_bos, spec));
   BLEND_ASSIGN(const std::optional<std::string> architecture,
                gguf.get_string("general.architecture"));
   if (architecture.value_or("") == "gpt-oss") {
@@ -190,10 +259,6 @@ Result<std::unique_ptr<Tokenizer>> read_bpe(const GgufReader& gguf) {
       spec.stop.push_back(static_cast<int32_t>(call - spec.tokens.begin()));
     }
   }
-  BLEND_ASSIGN(const std::optional<bool> add_bos, gguf.get_bool("tokenizer.ggml.add_bos_token"));
-  spec.add_bos = add_bos.value_or(pre->add_bos);
-  BLEND_ASSIGN(const bool add_eos, adds_eos(gguf));
-  if (add_eos && spec.eos >= 0) spec.closing = {spec.eos};
   BLEND_ASSIGN(std::unique_ptr<BpeTokenizer> tokenizer, BpeTokenizer::create(std::move(spec)));
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
@@ -209,9 +274,10 @@ Result<std::unique_ptr<Tokenizer>> read_gguf_tokenizer(const GgufReader& gguf) {
   const std::string name = model.value_or("");
   if (name == "llama") return read_spm(gguf);
   if (name == "gpt2") return read_bpe(gguf);
+  if (name == "gemma4") return read_characters(gguf);
   return make_error(BLEND_E_UNSUPPORTED,
                     "tokenizer '%.40s' is not supported; libblend reads 'llama' (SentencePiece "
-                    "BPE) and 'gpt2' (byte-level BPE)",
+                    "BPE), 'gpt2' (byte-level BPE) and 'gemma4' (BPE of characters)",
                     name.c_str());
 }
 

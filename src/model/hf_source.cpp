@@ -8,13 +8,17 @@
 #include <optional>
 
 #include "base/files/mapped_file.h"
+#include "model/dense.h"
 #include "model/fingerprint.h"
 #include "model/fused_tensors.h"
 #include "model/hf_config.h"
 #include "model/hf_experts.h"
+#include "model/hf_nemotron.h"
 #include "model/hf_tensors.h"
 #include "model/hf_tokenizer.h"
 #include "model/json_file.h"
+#include "model/key_head_rows.h"
+#include "model/latent_rows.h"
 #include "model/lora/lora_adapter.h"
 #include "model/tensor_table.h"
 
@@ -53,16 +57,61 @@ constexpr std::array<const char*, kTensorRoles> kHfNames = {
     nullptr,
     "conv.conv.weight",
     "conv.out_proj.weight",
+    "linear_attn.in_proj_qkv.weight",
+    "linear_attn.in_proj_z.weight",
+    "linear_attn.in_proj_b.weight",
+    "linear_attn.in_proj_a.weight",
+    "linear_attn.conv1d.weight",
+    "linear_attn.A_log",
+    "linear_attn.dt_bias",
+    "linear_attn.norm.weight",
+    "linear_attn.out_proj.weight",
+    nullptr,  // parts of "mamba.in_proj.weight"
+    nullptr,
+    nullptr,
+    "mamba.conv1d.bias",
+    "mamba.D",
+    "self_attn.kv_a_proj_with_mqa.weight",
+    "self_attn.kv_a_layernorm.weight",
+    nullptr,  // parts of "self_attn.kv_b_proj.weight"
+    nullptr,
+    "self_attn.q_a_proj.weight",
+    "self_attn.q_a_layernorm.weight",
     "mlp.gate.weight",
     "mlp.moe_statics.e_score_correction_bias",
     "mlp.shared_experts.gate_proj.weight",
     "mlp.shared_experts.up_proj.weight",
     "mlp.shared_experts.down_proj.weight",
-    nullptr,  // biases beside experts, and experts: hf_experts.h
+    "mlp.shared_expert_gate.weight",
+    nullptr,  // biases beside experts: hf_experts.h
     nullptr,
     nullptr,
     nullptr,
+    "router.scale",
+    "router.per_expert_scale",
+    "pre_feedforward_layernorm_2.weight",
+    "post_feedforward_layernorm_2.weight",
+    "post_feedforward_layernorm_1.weight",
+    nullptr,  // of a Nemotron alone: hf_nemotron.h
     nullptr,
+    "per_layer_input_gate.weight",
+    "per_layer_projection.weight",
+    "post_per_layer_input_norm.weight",
+    "layer_scalar",
+    "laurel.linear_left.weight",
+    "laurel.linear_right.weight",
+    "laurel.post_laurel_norm.weight",
+    "altup.modality_router.weight",
+    "altup.router_norm.weight",
+    "altup.prediction_coefs.weight",
+    "altup.correction_coefs.weight",
+    "altup.correct_output_scale",
+    "model.embed_tokens_per_layer.weight",
+    "model.per_layer_model_projection.weight",
+    "model.per_layer_projection_norm.weight",
+    "model.altup_projections.",  // of each stream: its number, and ".weight"
+    "model.altup_unembed_projections.",
+    nullptr,  // experts: hf_experts.h
     nullptr,
     nullptr,
 };
@@ -81,6 +130,12 @@ const char* fused_name(TensorRole role, const HfConfig& hf) {
       return hf.fused ? "mlp.gate_up_proj.weight" : nullptr;
     case FusedTensor::conv_in:
       return "conv.in_proj.weight";
+    case FusedTensor::delta_qkvz:
+      return hf.by_key_head ? "linear_attn.in_proj_qkvz.weight" : nullptr;
+    case FusedTensor::delta_ba:
+      return hf.by_key_head ? "linear_attn.in_proj_ba.weight" : nullptr;
+    case FusedTensor::ssm_in:
+      return hf.nemotron ? hf_nemotron_name(role) : "mamba.in_proj.weight";
     default:
       return nullptr;
   }
@@ -112,7 +167,58 @@ const char* lfm2_name(TensorRole role) {
   }
 }
 
+// Falcon-H1's.
+const char* falcon_h1_name(TensorRole role) {
+  switch (role) {
+    case TensorRole::output_norm:
+      return "model.final_layernorm.weight";
+    case TensorRole::ffn_norm:
+      return "pre_ff_layernorm.weight";
+    case TensorRole::ffn_gate:
+      return "feed_forward.gate_proj.weight";
+    case TensorRole::ffn_up:
+      return "feed_forward.up_proj.weight";
+    case TensorRole::ffn_down:
+      return "feed_forward.down_proj.weight";
+    default:
+      return nullptr;
+  }
+}
+
+// Those of a Qwen's only shared expert.
+const char* shared_expert_name(TensorRole role) {
+  switch (role) {
+    case TensorRole::shared_gate:
+      return "mlp.shared_expert.gate_proj.weight";
+    case TensorRole::shared_up:
+      return "mlp.shared_expert.up_proj.weight";
+    case TensorRole::shared_down:
+      return "mlp.shared_expert.down_proj.weight";
+    default:
+      return nullptr;
+  }
+}
+
+// What a Mamba-2 calls those that Gated DeltaNets have too; null: it is none of these.
+const char* mamba_name(TensorRole role) {
+  switch (role) {
+    case TensorRole::delta_taps:
+      return "mamba.conv1d.weight";
+    case TensorRole::delta_decay:
+      return "mamba.A_log";
+    case TensorRole::delta_bias:
+      return "mamba.dt_bias";
+    case TensorRole::delta_norm:
+      return "mamba.norm.weight";
+    case TensorRole::delta_out:
+      return "mamba.out_proj.weight";
+    default:
+      return nullptr;
+  }
+}
+
 const char* own_name(TensorRole role, const HfConfig& hf) {
+  if (hf.nemotron) return hf_nemotron_name(role);
   if (role == TensorRole::ffn_norm && hf.model.post_norms) {
     return "pre_feedforward_layernorm.weight";
   }
@@ -120,15 +226,45 @@ const char* own_name(TensorRole role, const HfConfig& hf) {
   if (role == TensorRole::shared_down && hf.granite_shared) {
     return "shared_mlp.output_linear.weight";
   }
+  if (role == TensorRole::attn_q && hf.model.latent.q_rank != 0) return "self_attn.q_b_proj.weight";
   if (role == TensorRole::attn_q_norm && hf.layer_norms) return "self_attn.query_layernorm.weight";
   if (role == TensorRole::attn_k_norm && hf.layer_norms) return "self_attn.key_layernorm.weight";
   if (const char* const name = hf.lfm2 ? lfm2_name(role) : nullptr) return name;
+  if (const char* const name = hf.falcon_h1 ? falcon_h1_name(role) : nullptr) return name;
+  if (const char* const name = hf.shared_expert ? shared_expert_name(role) : nullptr) return name;
+  const bool ssm = hf.model.mixer.kind == RowMixer::Kind::ssm;
+  if (const char* const name = ssm ? mamba_name(role) : nullptr) return name;
   return kHfNames[static_cast<size_t>(role)];
 }
 
-std::string tensor_name(const char* name, TensorRole role, uint32_t layer) {
-  if (role < TensorRole::attn_norm) return name;
-  return "model.layers." + std::to_string(layer) + "." + name;
+// Where a model of more than text keeps its language model, and everything else.
+constexpr std::string_view kTextModel = "model.", kLanguageModel = "model.language_model.";
+constexpr std::string_view kBackbone = "backbone.";  // of a published Nemotron-H
+constexpr std::string_view kLayers = "layers.";
+constexpr std::string_view kTowers[] = {"model.vision_tower.", "model.audio_tower.",
+                                        "model.visual.", "model.embed_vision.",
+                                        "model.embed_audio."};
+
+// A file that Python wrote may have infinities, for which JSON has no word: each as transformers 5
+// spells it.
+std::string spelled_infinities(std::string_view text) {
+  constexpr std::string_view kBare = "Infinity", kSpelled = R"({"__float__": "Infinity"})";
+  std::string out;
+  out.reserve(text.size());
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (quoted && text[i] == '\\' && i + 1 < text.size()) {
+      out += text[i++];
+    } else if (text[i] == '"') {
+      quoted = !quoted;
+    } else if (!quoted && text.substr(i, kBare.size()) == kBare) {
+      out += kSpelled;
+      i += kBare.size() - 1;
+      continue;
+    }
+    out += text[i];
+  }
+  return out;
 }
 
 // "model" of "/some/where/model/".
@@ -171,6 +307,7 @@ class HfSource final : public ModelSource {
   const TensorView& expert_tensor(TensorRole role, uint32_t layer, uint32_t expert) const override {
     return tensors_.at(role, layer, expert);
   }
+  std::span<const TensorView> dense() const override { return dense_.matrices; }
   uint64_t n_parameters() const override { return tensors_.n_elements(); }
   Result<Sha256> fingerprint(const ParallelRun& parallel, const Watch& watch) const override {
     BLEND_RETURN_IF_ERROR(check_tied_output(watch));
@@ -178,6 +315,7 @@ class HfSource final : public ModelSource {
     hash_config(hf_.model, hasher);
     tokenizer_.tokenizer->hash(hasher);
     BLEND_RETURN_IF_ERROR(hash_tensors(tensors_.all(), parallel, watch, hasher));
+    BLEND_RETURN_IF_ERROR(hash_tensors(dense_.matrices, parallel, watch, hasher));
     return hasher.finish();
   }
   Result<LoraAdapter> open_lora(const std::string& path) const override {
@@ -185,42 +323,65 @@ class HfSource final : public ModelSource {
   }
 
  private:
+  std::string_view stem() const {
+    return backbone_ ? kBackbone : hf_.towers ? kLanguageModel : kTextModel;
+  }
+  std::string layers() const { return std::string(stem()) + std::string(kLayers); }
+  std::string prefix(uint32_t layer) const { return layers() + std::to_string(layer) + "."; }
+  // What the names of a layer's tensors of a role begin with.
+  std::string place(TensorRole role, uint32_t layer) const {
+    return prefix(file_layer(role, hf_.model, layer));
+  }
+  // "model.layers.<layer>.<name>", or as the file calls it.
+  std::string name_of(std::string name, TensorRole role, uint32_t layer) const;
   Result<TensorView> find(TensorRole role, uint32_t layer);
+  Result<TensorView> find_of_stream(TensorRole role, uint32_t stream);
+  bool is_left_out(std::string_view name) const;
   Result<TensorView> find_choice(uint32_t layer);
-  Result<TensorView> find_taps(uint32_t layer);
+  Result<TensorView> find_taps(TensorRole role, uint32_t layer);
+  Result<TensorView> find_fused(const char* name, TensorRole role, uint32_t layer);
   Status refuse_others() const;
   Status check_tied_output(const Watch& watch) const;
 
   HfConfig hf_;
+  bool backbone_ = false;
   HfTokenizer tokenizer_;
   HfTensors weights_;
+  KeyHeadRows key_head_rows_;
+  LatentRows latent_rows_;
   TensorTable tensors_;
   std::optional<TensorView> spare_output_;  // beside a tied one
+  HfDense dense_;
 };
 
 Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
   constexpr const char* kConfig = "config.json";
   auto source = std::make_unique<HfSource>();
   BLEND_ASSIGN(const MappedFile file, MappedFile::open(path + "/" + kConfig));
-  Result<Json> json = Json::parse(text_of(file));
+  Result<Json> json = Json::parse(spelled_infinities(text_of(file)));
   if (!json.is_ok()) return json.status().with_context(kConfig);
-  const JsonView root(*json, "");
-  Result<HfConfig> config = read_hf_config(root);
+  const JsonView file_root(*json, "");
+  Result<HfConfig> config = read_hf_config(file_root);
   if (!config.is_ok()) return config.status().with_context(kConfig);
   source->hf_ = std::move(*config);
   ModelConfig& c = source->hf_.model;
   c.name = last_name(path);
-  BLEND_ASSIGN(source->tokenizer_, open_hf_tokenizer(path, root, c.n_vocab));
+  const JsonView text =
+      source->hf_.towers ? file_root.get("text_config").value_or(file_root) : file_root;
+  BLEND_ASSIGN(source->tokenizer_, open_hf_tokenizer(path, text, c.n_vocab));
   BLEND_ASSIGN(source->weights_, HfTensors::open(path, source->hf_.quantization));
+  source->backbone_ = source->hf_.nemotron && source->weights_.has("backbone.embeddings.weight");
   // The embedding stands for an output that nobody saved: the model embeds, and must open.
   if (source->weights_.is_headless()) source->hf_.tied = true;
   BLEND_ASSIGN(source->hf_.model.pooling, read_hf_pooling(path));
+  BLEND_ASSIGN(source->dense_, open_hf_dense(path));
+  BLEND_RETURN_IF_ERROR(check_dense(source->dense_.matrices, c));
   BLEND_ASSIGN(
       source->tensors_,
       TensorTable::fill(c, source->hf_.tied, [&](TensorRole role, uint32_t layer, uint32_t expert) {
+        if (is_of_streams(role)) return source->find_of_stream(role, expert);
         if (!is_of_experts(role)) return source->find(role, layer);
-        return find_hf_expert(source->weights_, hf_expert_names(source->weights_, layer), role,
-                              layer, expert, c);
+        return find_hf_expert(source->weights_, source->place(role, layer), role, layer, expert, c);
       }));
   if (source->hf_.tied && source->weights_.has(kOutput)) {
     BLEND_ASSIGN(source->spare_output_, source->weights_.view(kOutput));
@@ -232,26 +393,72 @@ Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
   return std::unique_ptr<ModelSource>(std::move(source));
 }
 
+std::string HfSource::name_of(std::string name, TensorRole role, uint32_t layer) const {
+  if (!is_of_model(role)) {
+    return place(role, layer) + name;
+  }
+  if (name.starts_with(kTextModel)) name.replace(0, kTextModel.size(), stem());
+  return name;
+}
+
 Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) {
   if (role == TensorRole::router) {
-    return weights_.view(tensor_name(hf_expert_names(weights_, layer).router, role, layer));
+    const std::string at = place(role, layer);
+    return weights_.view(at + hf_expert_names(weights_, at).router);
   }
   if (role == TensorRole::router_choice) return find_choice(layer);
   if (role >= TensorRole::router_bias && role <= TensorRole::expert_down_bias) {
-    return find_gpt_oss_bias(weights_, role, layer);
+    return find_gpt_oss_bias(weights_, role, prefix(layer));
   }
-  if (role == TensorRole::conv_taps) return find_taps(layer);
+  if (role == TensorRole::conv_taps || role == TensorRole::delta_taps) {
+    return find_taps(role, layer);
+  }
+  if (role == TensorRole::latent_k || role == TensorRole::latent_v) {
+    BLEND_ASSIGN(const TensorView both,
+                 weights_.view(name_of("self_attn.kv_b_proj.weight", role, layer)));
+    return latent_rows_.by_role(both, role, hf_.model);
+  }
   if (const char* const fused = fused_name(role, hf_)) {
-    BLEND_ASSIGN(TensorView whole, weights_.view(tensor_name(fused, role, layer)));
-    return part_of_fused(std::move(whole), role, hf_.model);
+    return find_fused(fused, role, layer);
   }
-  return weights_.view(tensor_name(own_name(role, hf_), role, layer));
+  BLEND_ASSIGN(TensorView own, weights_.view(name_of(own_name(role, hf_), role, layer)));
+  const bool one_row = own.shape.size() == 2 && own.shape[0] == 1;
+  if (role == TensorRole::shared_weight && one_row) own.shape.erase(own.shape.begin());
+  return own;
 }
 
-// A convolution's taps. Files have [d_model, 1, taps].
-Result<TensorView> HfSource::find_taps(uint32_t layer) {
-  constexpr TensorRole kRole = TensorRole::conv_taps;
-  BLEND_ASSIGN(TensorView taps, weights_.view(tensor_name(own_name(kRole, hf_), kRole, layer)));
+Result<TensorView> HfSource::find_of_stream(TensorRole role, uint32_t stream) {
+  const std::string name = own_name(role, hf_) + std::to_string(stream) + ".weight";
+  return weights_.view(name_of(name, role, 0));
+}
+
+Result<TensorView> HfSource::find_fused(const char* name, TensorRole role, uint32_t layer) {
+  BLEND_ASSIGN(TensorView whole, weights_.view(name_of(name, role, layer)));
+  const FusedTensor which = fused_tensor_of(role);
+  if (which == FusedTensor::delta_qkvz || which == FusedTensor::delta_ba) {
+    BLEND_ASSIGN(whole, key_head_rows_.by_role(whole, which, hf_.model.mixer));
+  }
+  return part_of_fused(std::move(whole), role, layer, hf_.model);
+}
+
+// Tensors that a model of more than text has, layers that predict further tokens (Qwen3.5's stand
+// apart), and K and V of layers that attend over another's.
+bool HfSource::is_left_out(std::string_view name) const {
+  const auto begins = [&](std::string_view tower) { return name.starts_with(tower); };
+  if (hf_.towers && std::any_of(std::begin(kTowers), std::end(kTowers), begins)) return true;
+  if (hf_.mtp && name.starts_with("mtp.")) return true;
+  const uint32_t layer = layer_of(name, layers());
+  if (layer < hf_.model.n_kept() || layer >= hf_.model.n_layers) return false;
+  for (const std::string_view end : {".self_attn.k_proj.weight", ".self_attn.v_proj.weight",
+                                     ".self_attn.k_norm.weight", ".self_attn.v_norm.weight"}) {
+    if (name.ends_with(end)) return true;
+  }
+  return false;
+}
+
+// A convolution's taps. Files have [channels, 1, taps].
+Result<TensorView> HfSource::find_taps(TensorRole role, uint32_t layer) {
+  BLEND_ASSIGN(TensorView taps, weights_.view(name_of(own_name(role, hf_), role, layer)));
   if (taps.shape.size() == 3 && taps.shape[1] == 1) taps.shape.erase(taps.shape.begin() + 1);
   return taps;
 }
@@ -260,10 +467,10 @@ Result<TensorView> HfSource::find_taps(uint32_t layer) {
 // many.
 Result<TensorView> HfSource::find_choice(uint32_t layer) {
   constexpr TensorRole kRole = TensorRole::router_choice;
-  std::string name = tensor_name(own_name(kRole, hf_), kRole, layer);
+  std::string name = name_of(own_name(kRole, hf_), kRole, layer);
   for (const char* const other : {"mlp.gate.moe_statics.e_score_correction_bias",
                                   "mlp.gate.e_score_correction_bias", "feed_forward.expert_bias"}) {
-    const std::string full = tensor_name(other, kRole, layer);
+    const std::string full = name_of(other, kRole, layer);
     if (weights_.has(full)) name = full;
   }
   BLEND_ASSIGN(TensorView bias, weights_.view(name));
@@ -277,7 +484,8 @@ Status HfSource::refuse_others() const {
   for (const std::string& name : weights_.unused()) {
     // Old files hold the rotation's frequencies, which follow from the base.
     if (name.ends_with(".rotary_emb.inv_freq")) continue;
-    const uint32_t layer = layer_of(name, "model.layers.");
+    if (is_left_out(name)) continue;
+    const uint32_t layer = layer_of(name, layers());
     if (layer >= hf_.model.n_layers && layer - hf_.model.n_layers < hf_.layers_ahead) continue;
     std::string shown = name.substr(0, 120);
     for (char& ch : shown) ch = ch >= ' ' && ch < 127 ? ch : '?';

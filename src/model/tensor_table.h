@@ -17,7 +17,9 @@ namespace blend {
 // which only the file knows.
 bool has_tensor(TensorRole role, const ModelConfig& config, uint32_t layer);
 // Its shape: [rows, cols] or [n]; of one expert where all have their own.
-std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& config);
+std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& config, uint32_t layer);
+// The number that the file has for a layer's tensors of a role (ModelConfig::blocks, paired).
+uint32_t file_layer(TensorRole role, const ModelConfig& config, uint32_t layer);
 // The layer in a name that begins with `stem`, its number and a full stop; 0: it does not.
 uint32_t layer_of(std::string_view name, std::string_view stem);
 // "[2, 3]", for messages.
@@ -34,8 +36,8 @@ class TensorTable {
   static Result<TensorTable> fill(const ModelConfig& config, bool tied, const Find& find);
 
   const TensorView& at(TensorRole role, uint32_t layer, uint32_t expert = 0) const;
-  // Embedding, output norm, those of each layer in TensorRole's order, the output unless it is
-  // tied: each once. Those of a layer's experts follow one another.
+  // Embedding, output norm, those of inputs and of streams, those of each layer in TensorRole's
+  // order, the output unless it is tied: each once. Those of a layer's experts follow one another.
   std::span<const TensorView> all() const { return tensors_; }
   uint64_t n_elements() const;
   // One of the matrices that do most of the work: mixed files keep others in more bits.
@@ -58,8 +60,9 @@ class TensorTable {
   std::vector<TensorView> tensors_;
   size_t output_ = 0;  // index of the output in tensors_
   std::vector<Layer> layers_;
-  // Of a dense layer, of one with experts, and of both where they convolve.
-  Places places_[4] = {};
+  std::vector<Places> places_;
+  size_t inputs_ = 0;   // index of input_embedding
+  size_t streams_ = 0;  // index of the first stream_in; each is followed by its stream_out
 };
 
 }  // namespace blend

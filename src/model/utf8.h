@@ -24,4 +24,11 @@ constexpr size_t utf8_length(std::string_view text) {
   return n;
 }
 
+// The first `most` bytes of a text, or fewer: it is cut between characters.
+constexpr std::string_view utf8_begin(std::string_view text, size_t most) {
+  size_t n = text.size() < most ? text.size() : most;
+  while (n > 0 && n < text.size() && (static_cast<uint8_t>(text[n]) & 0xc0) == 0x80) --n;
+  return text.substr(0, n);
+}
+
 }  // namespace blend

@@ -94,6 +94,18 @@ TEST_F(BlendppTest, FusesDocumentsAndAQuestion) {
   EXPECT_TRUE(read.reads_tools == 1 && read.reads_system == 1 && read.reads_documents == 0);
   EXPECT_STREQ(read.call_arguments, "arguments");
   EXPECT_THROW(model.template_info(), blendpp::Error);  // it has no template
+  blendpp::CallReaderOptions calls;
+  EXPECT_THROW(blendpp::CallReader(model, calls), blendpp::Error);
+  calls.template_source = "{{ tools }}{{ messages[0].content }}<tool_call>";
+  blendpp::CallReader reader(model, calls);
+  EXPECT_EQ(reader.add(-1, "Well. <tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}"),
+            "Well.");
+  EXPECT_EQ(reader.end(false), "");
+  ASSERT_EQ(reader.calls().size(), 1u);
+  EXPECT_STREQ(reader.call(0).name, "f");
+  EXPECT_STREQ(reader.call(0).arguments, "{\"a\": 1}");
+  EXPECT_EQ(reader.call(0).is_cut, 0u);
+  EXPECT_THROW(reader.call(1), blendpp::Error);
   EXPECT_EQ(blendpp::Fusion(model, nullptr, {"one", "two"}, "and then").report().n_segments, 4u);
 
   texts.template_source = "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}";

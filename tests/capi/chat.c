@@ -48,8 +48,10 @@ void chat_arguments(const fixture* f) {
   CHECK_CODE(INVALID, blend_chat_render(&chat, w.model, m, 0, NULL, 0, &o, &err));
   CHECK_CODE(INVALID, blend_chat_render(&chat, w.model, m, 1, NULL, 1, &o, &err));
   CHECK(chat == NULL);
-  o.flags = 2;
-  CHECK_SAYS(INVALID, "0x2", blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
+  o.flags = 4;
+  CHECK_SAYS(INVALID, "0x4", blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
+  o.flags = BLEND_CHAT_MUST_CALL | BLEND_CHAT_NO_GENERATION_PROMPT;
+  CHECK_SAYS(INVALID, "must be a call", blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
   o.flags = 0;
   o.variables = "[]";
   CHECK_SAYS(INVALID, "JSON", blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
@@ -110,6 +112,15 @@ void chat_has_tools(const fixture* f) {
   CHECK(strstr(text, "[user] <tool_response>\nshe\n</tool_response>\n") != NULL);
   blend_chat_close(chat);
   chat = NULL;
+  o.flags = BLEND_CHAT_MUST_CALL;
+  o.tools = NULL;
+  CHECK_SAYS(INVALID, "no tools", blend_chat_render(&chat, w.model, m, 3, NULL, 0, &o, &err));
+  o.tools = "[{\"function\": {\"name\": \"f\"}}]";
+  CHECK_OK(blend_chat_render(&chat, w.model, m, 3, NULL, 0, &o, &err));
+  CHECK_OK(blend_chat_get_text(chat, &text, &n, &err));
+  CHECK(n > 12 && strcmp(text + n - 12, "<tool_call>\n") == 0);
+  blend_chat_close(chat);
+  chat = NULL;
   o.tools = "{}";
   CHECK_SAYS(INVALID, "tools", blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
   o.tools = NULL;
@@ -118,6 +129,19 @@ void chat_has_tools(const fixture* f) {
   texts.tools = "[{}]";
   CHECK_SAYS(INVALID, "no chat template",
              blend_fuse_texts(&fusion, w.model, NULL, NULL, 0, "who", &texts, &err));
+  texts.tools = NULL;
+  texts.flags = BLEND_TEXT_MUST_CALL;
+  CHECK_SAYS(INVALID, "must be a call",
+             blend_fuse_texts(&fusion, w.model, NULL, NULL, 0, "who", &texts, &err));
+  texts.template_source = TEMPLATE;
+  CHECK_SAYS(INVALID, "no tools",
+             blend_chat_render_texts(&chat, w.model, NULL, 0, "who", &texts, &err));
+  texts.tools = "[{\"function\": {\"name\": \"f\"}}]";
+  CHECK_OK(blend_chat_render_texts(&chat, w.model, NULL, 0, "who", &texts, &err));
+  CHECK_OK(blend_chat_get_text(chat, &text, &n, &err));
+  CHECK(n > 12 && strcmp(text + n - 12, "<tool_call>\n") == 0);
+  blend_chat_close(chat);
+  chat = NULL;
   CHECK(chat == NULL && fusion == NULL);
   close_world(&w);
 }

@@ -113,6 +113,8 @@ void close_world(world* w);
   X(chat_is_cancelled)                   \
   X(chat_has_tools)                      \
   X(chat_describes_templates)            \
+  X(chat_calls_arguments)                \
+  X(chat_calls_are_found)                \
   X(chat_fits_a_small_stack)             \
   X(chat_is_fused)                       \
   X(texts_without_a_template)            \
@@ -166,6 +168,7 @@ void close_world(world* w);
   X(grammar_lets_eos_come)               \
   X(grammar_in_every_loop)               \
   X(grammar_has_the_last_word)           \
+  X(grammar_is_of_a_call)                \
   X(generate_whole_sequences)            \
   X(generate_stops)                      \
   X(generate_resumes)                    \

@@ -56,6 +56,7 @@ static void use_model(const inherited* in, const fixture* f) {
   blend_grammar* grammar = NULL;
   blend_grammar_options grammar_options;
   blend_chat* chat = NULL;
+  blend_call_reader* reader = NULL;
   const blend_text text = {"a b", 3};
   const char* const document = "a document";
   float vector[64];
@@ -83,6 +84,7 @@ static void use_model(const inherited* in, const fixture* f) {
   EXPECT_FORKED(blend_precompute_corpus(in->w.model, in->w.store, &corpus, 1, NULL, NULL));
   EXPECT_FORKED(blend_machine_open(&machine, in->w.model, path_in(f, "machine"), NULL, NULL));
   EXPECT_FORKED(blend_chunk_find(in->w.model, in->w.store, in->tokens, 12, NULL, NULL, NULL));
+  EXPECT_FORKED(blend_call_reader_open(&reader, in->w.model, NULL, NULL));
   EXPECT_FORKED(blend_chat_render_texts(&chat, in->w.model, &document, 1, "a", NULL, NULL));
   if (in->grammar == NULL) return;
   CHECK(blend_grammar_options_init(&grammar_options, sizeof grammar_options) == BLEND_OK);

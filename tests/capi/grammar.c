@@ -58,7 +58,7 @@ void grammar_arguments(const fixture* f) {
   CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "out", blend_grammar_open(NULL, model, NULL, &err));
   CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "model", blend_grammar_open(&grammar, NULL, NULL, &err));
   CHECK(grammar == NULL);
-  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "language 4", open_grammar(&grammar, model, 4, "a", &err));
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "language 5", open_grammar(&grammar, model, 5, "a", &err));
   CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "language",
              open_grammar(&grammar, model, BLEND_GRAMMAR_JSON, "{}", &err));
   CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "JSON",
@@ -260,6 +260,120 @@ void grammar_has_the_last_word(const fixture* f) {
              blend_fusion_generate(fusion, &o, NULL, NULL, NULL, &err));
   blend_fusion_close(fusion);
   blend_grammar_close(grammar);
+  blend_model_close(model);
+  blend_ctx_close(ctx);
+}
+
+#define LLAMA "{{ messages[0].content }}{{ tools }}\"parameters\""
+
+/* The list fits in its bound, and the schema that is made of it does not fit in its own. */
+static void too_many_functions(const blend_model* model, const blend_grammar_options* given,
+                               blend_grammar** out) {
+  static char text[14 * 15000 + 2];
+  blend_grammar_options o = *given;
+  size_t at = 0;
+  int i;
+  text[at++] = '[';
+  for (i = 0; i < 15000; ++i) {
+    at += (size_t)snprintf(text + at, sizeof text - at, "%s{\"name\":\"f\"}", i > 0 ? "," : "");
+  }
+  snprintf(text + at, sizeof text - at, "]");
+  o.text = text;
+  CHECK_SAYS(BLEND_E_UNSUPPORTED, "list fewer functions", blend_grammar_open(out, model, &o, &err));
+}
+
+/* Whichever function is called, its arguments satisfy its schema. */
+void grammar_is_of_a_call(const fixture* f) {
+  static const char kTools[] =
+      "[{\"type\": \"function\", \"function\": {\"name\": \"time\"}}, {\"name\": \"rain\", "
+      "\"parameters\": {\"properties\": {\"town\": {\"$ref\": \"#/$defs/t\"}}, \"required\": "
+      "[\"town\"], \"$defs\": {\"t\": {\"enum\": [\"ab\", \"ba\"]}}}}]";
+  static const char* const kOnly[] = {NULL, "time", "rain"};
+  static const int32_t kBos = CHAIN_BOS;
+  blend_ctx* ctx = open_ctx();
+  blend_model* model;
+  blend_grammar* grammar = NULL;
+  blend_grammar_options o;
+  int i;
+  REQUIRE(ctx != NULL);
+  model = open_model(ctx, f->chain_model);
+  REQUIRE(model != NULL);
+  CHECK(blend_grammar_options_init(&o, sizeof o) == BLEND_OK);
+  o.language = BLEND_GRAMMAR_CALL;
+  o.text = kTools;
+  CHECK_SAYS(BLEND_E_NOT_FOUND, "template", blend_grammar_open(&grammar, model, &o, &err));
+  o.template_source = LLAMA;
+  o.function = "moon";
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "'moon'", blend_grammar_open(&grammar, model, &o, &err));
+  o.function = NULL;
+  o.text = NULL;
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "tools", blend_grammar_open(&grammar, model, &o, &err));
+  o.text = "[{\"name\": \"f\", \"parameters\": {\"not\": {}}}]";
+  CHECK_SAYS(BLEND_E_UNSUPPORTED, "the function 'f' at #: 'not'",
+             blend_grammar_open(&grammar, model, &o, &err));
+  o.text = "[{\"name\": \"f\", \"parameters\": {\"$ref\": \"#\"}}]";
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "nothing satisfies",
+             blend_grammar_open(&grammar, model, &o, &err));
+  o.text =
+      "[{\"name\": \"f\", \"parameters\": {\"properties\": {\"x\": {\"$ref\": \"#/$defs/a\"}}, "
+      "\"required\": [\"x\"], \"$defs\": {\"a\": {\"$ref\": \"#/$defs/a\"}}}}]";
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "the function 'f' at #/$defs/a: nothing satisfies",
+             blend_grammar_open(&grammar, model, &o, &err));
+  o.text = "[{\"name\": \"f\", \"parameters\": {\"enum\": [\"a\"]}}]";
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "the function 'f' at #: no value",
+             blend_grammar_open(&grammar, model, &o, &err));
+  o.text =
+      "[{\"name\": \"f\", \"parameters\": {\"properties\": {\"n\": {\"type\": \"integer\", "
+      "\"default\": 18446744073709551615}}}}]";
+  CHECK_OK(blend_grammar_open(&grammar, model, &o, &err));
+  blend_grammar_close(grammar);
+  grammar = NULL;
+  too_many_functions(model, &o, &grammar);
+  o.language = BLEND_GRAMMAR_JSON;
+  o.text = NULL;
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "template_source",
+             blend_grammar_open(&grammar, model, &o, &err));
+  o.template_source = NULL;
+  o.function = "time";
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "function", blend_grammar_open(&grammar, model, &o, &err));
+  CHECK(grammar == NULL);
+
+  o.language = BLEND_GRAMMAR_CALL;
+  o.template_source = LLAMA;
+  o.text = kTools;
+  for (i = 0; i < 3; ++i) {
+    blend_call_reader_options reads;
+    blend_call_reader* reader = NULL;
+    blend_call_info call = {.struct_size = sizeof call};
+    blend_fusion* fusion = fuse_question(model, &kBos, 1, 100);
+    blend_generate_options generate;
+    const char* shown = NULL;
+    size_t n = 0;
+    heard h;
+    REQUIRE(fusion != NULL);
+    o.function = kOnly[i];
+    CHECK_OK(blend_grammar_open(&grammar, model, &o, &err));
+    memset(&h, 0, sizeof h);
+    generate = by(grammar, 90);
+    CHECK_CODE(BLEND_STOPPED, blend_fusion_generate(fusion, &generate, hear, &h, NULL, &err));
+    CHECK(strstr(h.text, "\"parameters\"") != NULL);
+    CHECK(blend_call_reader_options_init(&reads, sizeof reads) == BLEND_OK);
+    reads.flags = BLEND_CALLS_MUST_CALL;
+    reads.template_source = LLAMA;
+    reads.tools = kTools;
+    CHECK_OK(blend_call_reader_open(&reader, model, &reads, &err));
+    CHECK_OK(blend_call_reader_add(reader, -1, h.text, strlen(h.text), &shown, &n, &err));
+    CHECK_OK(blend_call_reader_end(reader, 0, &shown, &n, &err));
+    CHECK_OK(blend_call_reader_get_call(reader, 0, &call, &err));
+    if (kOnly[i] != NULL) CHECK(strcmp(call.name, kOnly[i]) == 0);
+    CHECK(strcmp(call.name, "time") == 0 ? strcmp(call.arguments, "{}") == 0
+                                         : strcmp(call.arguments, "{\"town\": \"ab\"}") == 0 ||
+                                               strcmp(call.arguments, "{\"town\": \"ba\"}") == 0);
+    blend_call_reader_close(reader);
+    blend_grammar_close(grammar);
+    blend_fusion_close(fusion);
+    grammar = NULL;
+  }
   blend_model_close(model);
   blend_ctx_close(ctx);
 }

@@ -98,6 +98,8 @@ class EvalTest(unittest.TestCase):
         self.data.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def command(self, *args):
+        if "--policies" not in args:
+            args = ("--policies", "full,reuse,hkvd", *args)
         return [ARGS.blend, "eval", "--model", str(self.model), "--data", str(self.data),
                 "--max-tokens", "6", *map(str, args)]
 
@@ -611,6 +613,23 @@ class EvalTest(unittest.TestCase):
         self.assertNotIn("<b>her", text)
         self.assertEqual(checker.tags["table"], 3)
         self.assertNotIn("script", checker.tags)
+
+    def test_the_report_begins_with_the_default_policy(self):
+        run = [a for a in self.command("--html", self.dir / "report.html", "--ratios", "0.1,fidelity", "--records",
+                                       "alone,similar:1") if a not in ("--policies", "full,reuse,hkvd")]
+        subprocess.run(run, check=True, capture_output=True, cwd=self.cwd, env=self.env)  # those that are measured by default
+        text = (self.dir / "report.html").read_text(encoding="utf-8")
+        figures = json.loads(re.search(r'<script type="application/json" id="report">(.*?)</script>', text)[1])
+        told = figures["configs"][figures["page"]["headline"]]
+        self.assertEqual((told["policy"], told["records"]), ("attention", "similar:1"))
+        self.assertIn("fidelity", told["name"])
+        self.assertEqual(figures["configs"][figures["page"]["showcase"]]["policy"], "hkvd")  # whose rows are drawn
+        if NODE:
+            drawn = subprocess.run([NODE, Path(__file__).resolve().parent / "eval" / "draw_page.mjs", self.dir / "report.html"],
+                                   capture_output=True, text=True, encoding="utf-8", check=True).stdout
+            self.assertIn("<h1>model</h1>", drawn)  # model.gguf
+            self.assertRegex(drawn, r"answers found, attention[^<]*, the default policy")
+        self.assertIsNone(self.page("--ratios", "0.1", "--limit", "1")[1]["page"]["headline"])
 
     def test_the_report_of_little(self):
         for args in (["--policies", "full"], ["--policies", "reuse", "--limit", "1"],

@@ -494,7 +494,7 @@ class ServeTest(ServeCase):
             return name, arguments
         seen = set()
         for seed in range(4):
-            answer = server.post(asked(tool_choice="required", n=4, seed=10 * seed))[1]
+            answer = server.post({**asked(tool_choice="required", n=4, seed=10 * seed), "temperature": 2})[1]
             for choice in answer["choices"]:
                 self.assertEqual(choice["finish_reason"], "tool_calls")
                 seen.add(check(choice["message"], ("weather", "pairs", "now"))[0])
@@ -577,7 +577,6 @@ class ServeTest(ServeCase):
                 ({"tools": [tool("f", {"type": "string"})]}, "tools[0].function.parameters"),
                 ({"tools": [{"type": "function", "function": {"name": "f", "description": 1}}]}, "tools[0].function.description"),
                 ({"tools": [tool("f", {"x": "y" * 300000})]}, "tools"),
-                ({"tools": [tool("f", {"properties": {str(i): {} for i in range(4097)}})]}, "tools[0].function.parameters"),
                 ({"tool_choice": "required"}, "tool_choice"), ({"tools": [f], "tool_choice": "any"}, "tool_choice"),
                 ({"tools": [f], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
                 ({"tools": [f], "tool_choice": {"type": "allowed_tools"}}, "tool_choice"),

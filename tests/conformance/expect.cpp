@@ -150,7 +150,7 @@ ReferenceFusion expect_like_reference(const ReferenceModel& reference, const Fus
         << "deviation of row " << i;
   }
   expect_selection(fusion, want, reference, prompt, how, kv_dtype);
-  expect_counts(fusion, want, prompt, how, reference.config().n_layers);
+  expect_counts(fusion, want, prompt, how, reference.n_kept());
   EXPECT_LE(max_difference(logits(fusion), want.logits), tolerance);
   return want;
 }

@@ -125,14 +125,16 @@ TEST_P(Families, StaysCloseInEightBits) {
   const Fusion exact = fuse(model_, store_, prompt_, full);
   const Fusion bytes = fuse(model, store_, prompt_, full);
   ASSERT_TRUE(exact && bytes);
-  // Bytes are there (> 0), and no more than noise.
+  // Bytes are there (> 0), and no more than noise. A layer that embeds tokens itself has two
+  // products more, and what they make of eight elements is as large as a row.
+  const double most = GetParam().spec.input_dim != 0 ? 0.75 : 0.25 * jump();
   EXPECT_GT(off(exact, bytes), 1e-4);
-  EXPECT_LT(off(exact, bytes), 0.25 * jump());
+  EXPECT_LT(off(exact, bytes), most);
   for (const int32_t token : more_) {
     decode(exact, {token});
     decode(bytes, {token});
   }
-  EXPECT_LT(off(exact, bytes), 0.25 * jump());
+  EXPECT_LT(off(exact, bytes), most);
   // A row's bytes are its own: at ratio 1 the same rows are computed, in other company.
   const Fusion one = fuse(model, store_, prompt_, {.ratio = 1.0});
   ASSERT_TRUE(one);
@@ -155,8 +157,7 @@ TEST_P(Families, StaysCloseWithRowsOfSixteenBits) {
     ASSERT_EQ(blend_model_get_info(model.get(), &info, nullptr), BLEND_OK);
     uint64_t elements = 0;
     for (uint32_t i = 0; i < info.n_layers; ++i) {
-      elements += GetParam().spec.convolves(i) ? info.d_model
-                                               : uint64_t{2} * info.n_kv_heads * info.head_dim;
+      elements += GetParam().spec.kept_of(i);
     }
     EXPECT_EQ(info.kv_bytes_per_token, 2 * elements);
     const Fusion exact = fuse(model_, store_, prompt_, full);
@@ -249,19 +250,27 @@ TEST_P(Families, IsWhatTransformersAndLlamaCppMakeOfIt) {
       fuse(model_, store_, prompt, {.policy = BLEND_POLICY_FULL, .reserve_tokens = 80});
   ASSERT_TRUE(fusion);
   const RandomModelSpec& spec = GetParam().spec;
-  // In transformers and in llama.cpp only Phi-3 rotates a part of a head.
-  const bool known = spec.rotary_dim == 0 || spec.architecture == "phi3";
+  // Of these, transformers and llama.cpp rotate a part of a head.
+  const bool known = spec.rotary_dim == 0 || spec.architecture == "phi3" ||
+                     spec.architecture == "glm4moe" || spec.delta_dim != 0 || spec.latent_rank != 0;
   if (known) {
     EXPECT_LE(max_difference(logits(fusion), golden->transformers), 1e-3);
     EXPECT_EQ(golden->greedy.size(), 64u);
   }
   // llama.cpp has no windows and no sinks in a `llama`, and windows in an `exaone4` only with 64
-  // layers; it rounds the ends of a gpt-oss's ramp of YaRN.
+  // layers; it rounds the ends of a gpt-oss's ramp of YaRN, and knows a gemma3n of one shape.
   static const std::set<std::string> kNotInLlamaCpp = {"mistral", "exaone4_hybrid", "llama_sinks",
-                                                       "gpt_oss_mxfp4"};
+                                                       "gpt_oss_mxfp4", "gemma3n"};
   if (known && !kNotInLlamaCpp.contains(GetParam().name)) {
     const bool table = spec.architecture.starts_with("gemma");
-    const double tolerance = !spec.blocks.empty() ? 0.3 : table ? 1e-2 : 1e-3;
+    // A Gemma 4's layer has two of them, or one with experts. Where a gate is cut, llama.cpp
+    // takes another variance.
+    const bool two = spec.input_dim != 0 || spec.n_experts != 0, cut = spec.cut_layers != 0;
+    const double tolerance = !spec.blocks.empty() ? 0.3
+                             : cut                ? 1e-1
+                             : !table             ? 1e-3
+                             : two                ? 2e-2
+                                                  : 1e-2;
     EXPECT_LE(max_difference(logits(fusion), golden->llama_cpp), tolerance);
   }
   for (const int32_t token : golden->greedy) {

@@ -283,7 +283,7 @@ def named_in_the_documents(name, reference, text):
     """The differences that docs/models.md gives reasons for."""
     if not isinstance(reference, LlamaCpp):
         return False
-    return ("qwen2" in name and unicodedata.normalize("NFC", text) != text
+    return (("qwen2" in name or "qwen35" in name) and unicodedata.normalize("NFC", text) != text
             or any(piece in text for piece in reference.renamed))
 
 

@@ -90,7 +90,7 @@ void StepHost::attend(uint32_t l) {
   std::vector<double> k, v;
   read_cache(l, k, v);
   for (size_t i = 0; i < rows_.size(); ++i) {
-    reference_.attend_and_feed(l, rows_[i], k, v, x_[i]);
+    reference_.attend_and_feed(l, rows_[i], tokens_[rows_[i]], k, v, x_[i]);
   }
 }
 
@@ -107,7 +107,7 @@ bool StepHost::probe(blend_layerwise* layerwise, StepRun& run) {
     std::vector<double> k, v;
     read_cache(l, k, v);
     for (size_t i = rows_.size() - options_.n_asked; l >= first && i < rows_.size(); ++i) {
-      const std::vector<double> of_row = reference_.attention(l, rows_[i], k, x_[i]);
+      const std::vector<double> of_row = reference_.attention(l, rows_[i], k, v, x_[i]);
       for (size_t j = 0; j < of_row.size() && j < n_rows_; ++j) {
         attention[j] += static_cast<float>(of_row[j] / parts);
       }

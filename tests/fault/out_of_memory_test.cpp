@@ -322,6 +322,70 @@ TEST_P(OutOfMemory, Compact) {
   precompute_all(model, open_store(ctx, path), prompt_, {});
 }
 
+// What was added before stays, so the same piece may be added again.
+TEST_P(OutOfMemory, CallReader) {
+  const Ctx ctx = make_ctx(2);
+  const Model model = open_model(ctx, path_);
+  blend_call_reader_options options{};
+  options.struct_size = sizeof options;
+  options.template_source = "{{ messages[0].content }}{{ tools }}<tool_call>";
+  options.tools = R"([{"type": "function", "function": {"name": "a_function_of_a_long_name"}}])";
+  static constexpr std::string_view kPieces[] = {
+      "Text before it, which is longer than what a string holds in itself. <tool_call>",
+      R"({"name": "a_function_of_a_long_name", "arguments": {"town": "Wien", "days": [1, 2]}})",
+      "</tool_call> and after it"};
+  blend_error* none = nullptr;
+  blend_call_reader* reader = nullptr;
+  if (blend_call_reader_open(&reader, model.get(), &options, &none) == BLEND_E_UNSUPPORTED) {
+    blend_error_free(none);
+    GTEST_SKIP() << "this build has no templates";
+  }
+  blend_call_reader_close(reader);
+  sweep([&](blend_error** error) {
+    blend_call_reader* opened = nullptr;
+    const int32_t code = blend_call_reader_open(&opened, model.get(), &options, error);
+    blend_call_reader_close(opened);
+    return code;
+  });
+  size_t failures = 0;
+  bool fired = true;
+  for (uint64_t n = 1; fired; ++n) {
+    ASSERT_EQ(blend_call_reader_open(&reader, model.get(), &options, nullptr), BLEND_OK);
+    std::string shown;
+    shown.reserve(1000);
+    size_t next = 0;
+    const auto go_on = [&] {
+      for (; next < std::size(kPieces); ++next) {
+        const char* text = nullptr;
+        size_t n_bytes = 0;
+        const int32_t code = blend_call_reader_add(reader, -1, kPieces[next].data(),
+                                                   kPieces[next].size(), &text, &n_bytes, nullptr);
+        if (code < 0) return code;
+        shown.append(text, n_bytes);
+      }
+      return BLEND_OK;
+    };
+    int32_t code = BLEND_OK;
+    {
+      const FailingMalloc failing(n, GetParam());
+      code = go_on();
+      fired = failing.fired();
+    }
+    if (code < 0) {
+      ++failures;
+      EXPECT_EQ(code, BLEND_E_OUT_OF_MEMORY);
+      EXPECT_EQ(go_on(), BLEND_OK);
+    }
+    EXPECT_EQ(shown,
+              "Text before it, which is longer than what a string holds in itself. and after it");
+    size_t n_calls = 0;
+    EXPECT_EQ(blend_call_reader_get_n_calls(reader, &n_calls, nullptr), BLEND_OK);
+    EXPECT_EQ(n_calls, 1u) << "allocation " << n;
+    blend_call_reader_close(reader);
+  }
+  EXPECT_GT(failures, 10u);
+}
+
 TEST_P(OutOfMemory, Grammar) {
   const Ctx ctx = make_ctx(2);
   const Model model = open_model(ctx, path_);
@@ -346,6 +410,19 @@ TEST_P(OutOfMemory, Grammar) {
   sweep([&](blend_error** error) {
     blend_grammar* grammar = nullptr;
     const int32_t code = blend_grammar_open(&grammar, model.get(), &options, error);
+    blend_grammar_close(grammar);
+    return code;
+  });
+  // The same of a call of a function.
+  blend_grammar_options call = options;
+  call.language = BLEND_GRAMMAR_CALL;
+  call.template_source = "{{ messages[0].content }}";
+  call.text = R"([{"name": "a_function_of_a_long_name", "parameters": {"properties": {
+      "town": {"$ref": "#/$defs/a_part_of_a_long_name"}},
+      "$defs": {"a_part_of_a_long_name": {"type": "boolean"}}}}])";
+  sweep([&](blend_error** error) {
+    blend_grammar* grammar = nullptr;
+    const int32_t code = blend_grammar_open(&grammar, model.get(), &call, error);
     blend_grammar_close(grammar);
     return code;
   });

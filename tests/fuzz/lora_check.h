@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "model/lora/lora_adapter.h"
 #include "model/tensor_table.h"
@@ -35,7 +36,8 @@ inline void check_lora(const Result<LoraAdapter>& read, const ModelConfig& confi
   }
   if (read.value().matrices.empty()) std::abort();
   for (const LoraMatrix& m : read.value().matrices) {
-    const std::vector<int64_t> shape = tensor_shape(m.role, config);
+    std::vector<int64_t> shape = tensor_shape(m.role, config, m.layer);
+    if (m.role == TensorRole::embedding) std::swap(shape[0], shape[1]);
     if (m.layer >= config.n_layers || m.rank == 0 || !std::isfinite(m.factor)) std::abort();
     if (m.up.size() != static_cast<size_t>(shape[0]) * m.rank) std::abort();
     if (m.down.size() != static_cast<size_t>(shape[1]) * m.rank) std::abort();

@@ -67,6 +67,7 @@ static void puts_plain_text(const blend_model* model, const blend_store* store) 
 
 static void has_no_templates(const blend_model* model, const blend_store* store) {
   blend_chat* chat = NULL;
+  blend_call_reader* reader = NULL;
   blend_fusion* fusion = NULL;
   blend_template_info info = {.struct_size = sizeof info};
   blend_chat_message message;
@@ -85,13 +86,18 @@ static void has_no_templates(const blend_model* model, const blend_store* store)
            blend_fuse_messages(&fusion, model, store, &message, 1, kDocuments, 1, &options, &err));
   LEFT_OUT("-DBLEND_CHAT=ON",
            blend_model_get_template_info(model, options.template_source, &info, &err));
+  LEFT_OUT("-DBLEND_CHAT=ON", blend_call_reader_open(&reader, model, NULL, &err));
   blend_chat_close(chat);
 }
 
 static void has_no_grammars(const blend_model* model) {
   blend_grammar* grammar = NULL;
+  blend_grammar_options call;
   LEFT_OUT("-DBLEND_GRAMMAR=ON", blend_grammar_open(&grammar, model, NULL, &err));
   LEFT_OUT("scripts/setup grammar", blend_grammar_open(&grammar, model, NULL, &err));
+  blend_grammar_options_init(&call, sizeof call);
+  call.language = BLEND_GRAMMAR_CALL;
+  LEFT_OUT("-DBLEND_GRAMMAR=ON", blend_grammar_open(&grammar, model, &call, &err));
 }
 
 static void has_no_remote_tier(const blend_ctx* ctx, const blend_store* store, const char* folder) {

@@ -90,6 +90,12 @@ GgufWriter& GgufWriter::i32s(const std::string& key, const std::vector<int32_t>&
   return value(key, type_number(GgufType::array), payload);
 }
 
+GgufWriter& GgufWriter::booleans(const std::string& key, const std::vector<bool>& values) {
+  std::string payload = array_head(GgufType::boolean, values.size());
+  for (const bool v : values) payload += v ? '\1' : '\0';
+  return value(key, type_number(GgufType::array), payload);
+}
+
 GgufWriter& GgufWriter::tensor(const std::string& name, uint32_t ggml_type,
                                const std::vector<uint64_t>& dims, uint64_t n_bytes,
                                MakeBytes make) {

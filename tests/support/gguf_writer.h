@@ -48,6 +48,7 @@ class GgufWriter {
   GgufWriter& strings(const std::string& key, const std::vector<std::string>& values);
   GgufWriter& f32s(const std::string& key, const std::vector<float>& values);
   GgufWriter& i32s(const std::string& key, const std::vector<int32_t>& values);
+  GgufWriter& booleans(const std::string& key, const std::vector<bool>& values);
   // Any value: its type and the bytes that follow the type in the file.
   GgufWriter& value(const std::string& key, uint32_t type, const std::string& payload);
   GgufWriter& erase_key(const std::string& key);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -50,9 +51,23 @@ class HfModelWriter {
   bool is(const char* architecture) const { return spec_.architecture == architecture; }
   // Granite 4's names.
   bool lfm2() const { return spec_.architecture.starts_with("lfm2"); }
-  bool deepseek() const { return is("glm4moe") || is("dots1"); }  // in how it routes
-  bool shared_mlp() const { return spec_.model_type == "granitemoehybrid"; }
+  bool latent() const { return spec_.latent_rank != 0; }
+  // In how it routes.
+  bool deepseek() const { return is("glm4moe") || is("dots1") || latent(); }
+  bool qwen35() const { return is("qwen35") || is("qwen35moe") || is("qwen3next"); }
+  bool granite4() const { return model_type() == "granitemoehybrid"; }
+  bool shared_mlp() const { return granite4() && spec_.n_experts == 0; }
   bool gemma() const { return spec_.architecture.starts_with("gemma"); }
+  std::string turned_heads(TensorRole role, std::string bytes) const;
+  void describe_gemma4(json& out) const;
+  void describe_gemma3n(json& out) const;
+  void describe_granite4(json& out) const;
+  bool nemotron() const { return !spec_.pattern.empty(); }
+  bool falcon_h1() const { return is("falcon-h1"); }
+  void describe_falcon_h1(json& out) const;
+  void describe_latent(json& out) const;
+  Tensor heads_of_latent(uint32_t layer) const;
+  void describe_nemotron(json& out) const;
   std::string model_type() const;
   json rope() const;
   std::vector<Tensor> tensors() const;
@@ -60,10 +75,13 @@ class HfModelWriter {
     return t.blocks == BlockType::none ? t.dtype : DType::f32;
   }
   const TensorView& view_of(const Part& part) const {
-    return is_of_experts(part.role) ? source_.expert_tensor(part.role, part.layer, part.expert)
-                                    : source_.tensor(part.role, part.layer);
+    const bool one_of = is_of_experts(part.role) || is_of_streams(part.role);
+    return one_of ? source_.expert_tensor(part.role, part.layer, part.expert)
+                  : source_.tensor(part.role, part.layer);
   }
   void add_experts(uint32_t layer, std::vector<Tensor>& out) const;
+  Tensor by_key_head(const char* name, uint32_t layer,
+                     const std::vector<std::pair<TensorRole, uint32_t>>& parts) const;
   void describe_experts(json& out) const;
   std::string bytes_of(const Part& part) const;
 
@@ -84,13 +102,23 @@ std::string HfModelWriter::model_type() const {
   if (is("ernie4_5-moe")) return "ernie4_5_moe";
   if (is("glm4moe")) return "glm4_moe";
   if (is("lfm2moe")) return "lfm2_moe";
+  if (is("qwen35")) return "qwen3_5_text";
+  if (is("qwen35moe")) return "qwen3_5_moe_text";
+  if (is("qwen3next")) return "qwen3_next";
+  if (is("qwen2moe")) return "qwen2_moe";
+  if (is("gemma4")) return "gemma4_text";
+  if (is("gemma3n")) return "gemma3n_text";
+  if (is("granitehybrid")) return "granitemoehybrid";
+  if (nemotron()) return "nemotron_h";
+  if (falcon_h1()) return "falcon_h1";
+  if (is("deepseek2")) return spec_.softmax ? "deepseek_v2" : "deepseek_v3";
   return is("gemma3") ? "gemma3_text" : spec_.architecture;
 }
 
 json HfModelWriter::rope() const {
   const RopeParams& r = config_.rope;
   json out = {{"rope_theta", r.theta}, {"rope_type", "default"}};
-  if (r.rotary_dim != config_.head_dim) {
+  if (r.rotary_dim != config_.head_dim && !latent()) {
     out["partial_rotary_factor"] = static_cast<double>(r.rotary_dim) / config_.head_dim;
   }
   if (spec_.linear_scale != 1) {
@@ -101,6 +129,7 @@ json HfModelWriter::rope() const {
     out["factor"] = spec_.yarn_factor;
     out["original_max_position_embeddings"] = spec_.context / 8;
     if (is("gpt-oss")) out["truncate"] = false;
+    if (spec_.yarn_mscale != 0) out["mscale"] = out["mscale_all_dim"] = spec_.yarn_mscale;
     if (is("mistral3")) {
       out["mscale"] = 1;
       out["mscale_all_dim"] = 0.5;
@@ -129,8 +158,12 @@ json HfModelWriter::config() const {
       {"phi3", "Phi3ForCausalLM"},
       {"gemma2", "Gemma2ForCausalLM"},
       {"gemma3_text", "Gemma3ForCausalLM"},
+      {"gemma3n_text", "Gemma3nForCausalLM"},
+      {"gemma4_text", "Gemma4ForCausalLM"},
       {"granite", "GraniteForCausalLM"},
       {"granitemoehybrid", "GraniteMoeHybridForCausalLM"},
+      {"nemotron_h", "NemotronHForCausalLM"},
+      {"falcon_h1", "FalconH1ForCausalLM"},
       {"seed_oss", "SeedOssForCausalLM"},
       {"ernie4_5", "Ernie4_5ForCausalLM"},
       {"exaone4", "Exaone4ForCausalLM"},
@@ -141,6 +174,10 @@ json HfModelWriter::config() const {
       {"qwen3_moe", "Qwen3MoeForCausalLM"},
       {"lfm2", "Lfm2ForCausalLM"},
       {"lfm2_moe", "Lfm2MoeForCausalLM"},
+      {"qwen3_5_text", "Qwen3_5ForCausalLM"},
+      {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"},
+      {"qwen3_next", "Qwen3NextForCausalLM"},
+      {"qwen2_moe", "Qwen2MoeForCausalLM"},
       {"olmoe", "OlmoeForCausalLM"},
       {"gpt_oss", "GptOssForCausalLM"},
       {"mixtral", "MixtralForCausalLM"},
@@ -148,7 +185,10 @@ json HfModelWriter::config() const {
       {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
       {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"},
       {"glm4_moe", "Glm4MoeForCausalLM"},
-      {"dots1", "Dots1ForCausalLM"}};
+      {"dots1", "Dots1ForCausalLM"},
+      {"deepseek_v2", "DeepseekV2ForCausalLM"},
+      {"deepseek_v3", "DeepseekV3ForCausalLM"},
+      {"glm4_moe_lite", "Glm4MoeLiteForCausalLM"}};
   json out = {{"architectures", {kClasses.at(model_type())}},
               {"model_type", model_type()},
               {"hidden_size", c.d_model},
@@ -201,12 +241,24 @@ json HfModelWriter::config() const {
   }
   if (lfm2()) {
     out["norm_eps"] = c.rms_eps;
-    out["conv_L_cache"] = c.conv.taps;
+    out["conv_L_cache"] = c.mixer.taps;
     out["conv_bias"] = false;
     out["block_auto_adjust_ff_dim"] = false;
     json& types = out["layer_types"] = json::array();
     for (uint32_t i = 0; i < c.n_layers; ++i) {
-      types.push_back(c.conv.has(i) ? "conv" : "full_attention");
+      types.push_back(c.mixer.has(i) ? "conv" : "full_attention");
+    }
+  }
+  if (is("qwen35moe")) out.erase("intermediate_size");
+  if (qwen35()) {
+    out["linear_conv_kernel_dim"] = c.mixer.taps;
+    out["linear_num_key_heads"] = c.mixer.k_heads;
+    out["linear_num_value_heads"] = c.mixer.v_heads;
+    out["linear_key_head_dim"] = c.mixer.k_dim;
+    out["linear_value_head_dim"] = c.mixer.v_dim;
+    json& types = out["layer_types"] = json::array();
+    for (uint32_t i = 0; i < c.n_layers; ++i) {
+      types.push_back(c.mixer.has(i) ? "linear_attention" : "full_attention");
     }
   }
   if (gemma()) {
@@ -217,26 +269,128 @@ json HfModelWriter::config() const {
     out["attn_logit_softcapping"] = cap(c.attn_softcap);
     out["final_logit_softcapping"] = cap(c.logit_softcap);
   }
-  if (is("granite") || is("granitemoe")) {
+  if (is("granite") || is("granitemoe") || granite4()) {
     out["embedding_multiplier"] = c.embedding_scale;
-    out["residual_multiplier"] = c.residual_scale;
+    out["residual_multiplier"] = c.result_scales.feed_forward;
     out["attention_multiplier"] = c.attn_scale;
     out["logits_scaling"] = 1 / c.logit_scale;
   }
-  if (shared_mlp()) {
-    out["shared_intermediate_size"] = c.d_ff;
-    out["num_local_experts"] = 0;
-    out["position_embedding_type"] = "rope";
-    out["layer_types"] = std::vector<std::string>(c.n_layers, "attention");
-    out["mamba_n_heads"] = 2;  // unused, but it must divide the width
-  }
-  if (config_.experts.count != 0) describe_experts(out);
-  if (is("gemma3") || model_type() == "olmo3") {
+  if (granite4()) describe_granite4(out);
+  if (nemotron()) describe_nemotron(out);
+  if (falcon_h1()) describe_falcon_h1(out);
+  if (latent()) describe_latent(out);
+  if (config_.experts.count != 0 && !is("gemma4")) describe_experts(out);
+  if (is("gemma3") || is("gemma3n") || model_type() == "olmo3") {
     out["rope_parameters"] = {
         {"full_attention", rope()},
         {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", c.local_rope.theta}}}};
   }
+  if (is("gemma4")) describe_gemma4(out);
+  if (is("gemma3n")) describe_gemma3n(out);
   return out;
+}
+
+void HfModelWriter::describe_granite4(json& out) const {
+  const ModelConfig& c = config_;
+  if (shared_mlp()) {
+    out["shared_intermediate_size"] = c.d_ff;
+    out["num_local_experts"] = 0;
+  }
+  const bool rotates = c.attention(0).rope != LayerAttention::Rope::none;
+  out["position_embedding_type"] = rotates ? "rope" : "nope";
+  json& types = out["layer_types"] = json::array();
+  for (uint32_t i = 0; i < c.n_layers; ++i) {
+    types.push_back(c.mixer.has(i) ? "mamba" : "attention");
+  }
+  out["mamba_n_heads"] = 2;  // unused where all attend, but it must divide the width
+  if (!c.mixer.any()) return;
+  out["mamba_n_heads"] = c.mixer.v_heads;
+  out["mamba_d_head"] = c.mixer.v_dim;
+  out["mamba_n_groups"] = c.mixer.k_heads;
+  out["mamba_d_state"] = c.mixer.k_dim;
+  out["mamba_d_conv"] = c.mixer.taps;
+  out["mamba_expand"] = c.mixer.value_dim() / c.d_model;
+  out["mamba_conv_bias"] = c.mixer.taps_bias;
+}
+
+void HfModelWriter::describe_latent(json& out) const {
+  const Latent& l = config_.latent;
+  out["num_key_value_heads"] = config_.n_heads;
+  out["head_dim"] = l.rope;
+  out["kv_lora_rank"] = l.rank;
+  out["qk_rope_head_dim"] = l.rope;
+  out["qk_nope_head_dim"] = l.nope;
+  out["v_head_dim"] = l.value;
+  out["q_lora_rank"] = l.q_rank == 0 ? json() : json(l.q_rank);
+}
+
+void HfModelWriter::describe_nemotron(json& out) const {
+  const RowMixer& m = config_.mixer;
+  json& types = out["layers_block_type"] = json::array();
+  for (const char block : spec_.pattern) {
+    types.push_back(block == 'M'   ? "linear_attention"
+                    : block == '*' ? "full_attention"
+                    : block == 'E' ? "moe"
+                                   : "mlp");
+  }
+  out.erase("num_hidden_layers");
+  out["layer_norm_epsilon"] = config_.rms_eps;
+  out["mlp_hidden_act"] = "relu2";
+  out["mamba_num_heads"] = m.v_heads;
+  out["mamba_head_dim"] = m.v_dim;
+  out["n_groups"] = m.k_heads;
+  out["ssm_state_size"] = m.k_dim;
+  out["conv_kernel"] = m.taps;
+  out["use_conv_bias"] = m.taps_bias;
+  out["time_step_min"] = 1e-9;
+}
+
+void HfModelWriter::describe_gemma3n(json& out) const {
+  const ModelConfig& c = config_;
+  out["num_kv_shared_layers"] = spec_.shared_layers;
+  out["hidden_size_per_layer_input"] = c.input_dim;
+  out["vocab_size_per_layer_input"] = c.n_vocab;
+  out["altup_num_inputs"] = c.n_streams;
+  out["altup_active_idx"] = 0;
+  out["laurel_rank"] = c.laurel_rank;
+  json& shares = out["activation_sparsity_pattern"] = json::array();
+  for (uint32_t i = 0; i < c.n_layers; ++i) shares.push_back(i < spec_.cut_layers ? 0.95 : 0.0);
+}
+
+void HfModelWriter::describe_falcon_h1(json& out) const {
+  const RowMixer& m = config_.mixer;
+  out["num_hidden_layers"] = config_.n_layers / 2;
+  out["mamba_d_ssm"] = m.value_dim();
+  out["mamba_n_heads"] = m.v_heads;
+  out["mamba_d_head"] = m.v_dim;
+  out["mamba_n_groups"] = m.k_heads;
+  out["mamba_d_state"] = m.k_dim;
+  out["mamba_d_conv"] = m.taps;
+  out["mamba_conv_bias"] = m.taps_bias;
+  out["mamba_rms_norm"] = m.norm != RowMixer::Norm::none;
+}
+
+void HfModelWriter::describe_gemma4(json& out) const {
+  const ModelConfig& c = config_;
+  out["rope_parameters"] = {
+      {"full_attention",
+       {{"rope_type", "proportional"},
+        {"rope_theta", c.rope.theta},
+        {"partial_rotary_factor", 0.25}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", c.local_rope.theta}}}};
+  out["global_head_dim"] = spec_.global_head_dim;
+  out["num_global_key_value_heads"] =
+      spec_.global_kv_heads == 0 ? json() : json(spec_.global_kv_heads);
+  out["attention_k_eq_v"] = spec_.k_is_v;
+  out["num_kv_shared_layers"] = spec_.shared_layers;
+  out["use_double_wide_mlp"] = spec_.wide_sharing;
+  out["hidden_size_per_layer_input"] = spec_.input_dim;
+  out["vocab_size_per_layer_input"] = c.n_vocab;
+  if (c.experts.count == 0) return;
+  out["enable_moe_block"] = true;
+  out["num_experts"] = c.experts.count;
+  out["top_k_experts"] = c.experts.used;
+  out["moe_intermediate_size"] = c.experts.d_ff;
 }
 
 std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
@@ -246,7 +400,18 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
   if (&source_.tensor(R::output, 0) != &source_.tensor(R::embedding, 0)) {
     out.push_back({"lm_head.weight", {{R::output}}});
   }
+  if (config_.input_dim != 0) {
+    out.push_back({"model.embed_tokens_per_layer.weight", {{R::input_embedding}}});
+    out.push_back({"model.per_layer_model_projection.weight", {{R::input_context}}});
+    out.push_back({"model.per_layer_projection_norm.weight", {{R::input_norm}}});
+  }
+  for (uint32_t i = 0; i + 1 < config_.n_streams; ++i) {
+    const std::string end = std::to_string(i) + ".weight";
+    out.push_back({"model.altup_projections." + end, {{R::stream_in, 0, i}}});
+    out.push_back({"model.altup_unembed_projections." + end, {{R::stream_out, 0, i}}});
+  }
   const bool late = config_.qk_norm == QkNorm::after_rope;
+  const std::string states = config_.mixer.kind == RowMixer::Kind::ssm ? "mamba." : "linear_attn.";
   std::vector<std::pair<std::string, std::vector<R>>> names = {
       {"input_layernorm.weight", {R::attn_norm}},
       {"self_attn.o_proj.weight", {R::attn_out}},
@@ -264,8 +429,68 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
       {"mlp.up_proj.bias", {R::ffn_up_bias}},
       {"mlp.down_proj.bias", {R::ffn_down_bias}},
       {"post_feedforward_layernorm.weight", {R::ffn_post_norm}},
-      {"self_attn.sinks", {R::attn_sinks}}};
-  if (lfm2()) {
+      {"self_attn.sinks", {R::attn_sinks}},
+      {states + "conv1d.weight", {R::delta_taps}},
+      {states + "A_log", {R::delta_decay}},
+      {states + "dt_bias", {R::delta_bias}},
+      {states + "norm.weight", {R::delta_norm}},
+      {states + "out_proj.weight", {R::delta_out}},
+      {"mamba.in_proj.weight", {R::ssm_z, R::ssm_xbc, R::ssm_dt}},
+      {"mamba.conv1d.bias", {R::ssm_taps_bias}},
+      {"mamba.D", {R::ssm_skip}},
+      {"per_layer_input_gate.weight", {R::input_gate}},
+      {"per_layer_projection.weight", {R::input_out}},
+      {"post_per_layer_input_norm.weight", {R::input_post_norm}},
+      {"layer_scalar", {R::layer_scale}},
+      {"laurel.linear_left.weight", {R::laurel_in}},
+      {"laurel.linear_right.weight", {R::laurel_out}},
+      {"laurel.post_laurel_norm.weight", {R::laurel_norm}},
+      {"altup.modality_router.weight", {R::stream_router}},
+      {"altup.router_norm.weight", {R::stream_norm}},
+      {"altup.prediction_coefs.weight", {R::stream_predict}},
+      {"altup.correction_coefs.weight", {R::stream_correct}},
+      {"altup.correct_output_scale", {R::stream_scale}},
+      {"router.scale", {R::router_norm}},
+      {"router.per_expert_scale", {R::expert_scale}},
+      {"pre_feedforward_layernorm_2.weight", {R::expert_norm}},
+      {"post_feedforward_layernorm_2.weight", {R::expert_post_norm}},
+      {"post_feedforward_layernorm_1.weight", {R::dense_post_norm}},
+      {"self_attn.kv_a_proj_with_mqa.weight", {R::latent_kv}},
+      {"self_attn.kv_a_layernorm.weight", {R::latent_kv_norm}},
+      {"self_attn.q_a_proj.weight", {R::latent_q}},
+      {"self_attn.q_a_layernorm.weight", {R::latent_q_norm}}};
+  if (!is("qwen3next")) {
+    names.push_back({"linear_attn.in_proj_qkv.weight", {R::delta_qkv}});
+    names.push_back({"linear_attn.in_proj_z.weight", {R::delta_z}});
+    names.push_back({"linear_attn.in_proj_b.weight", {R::delta_b}});
+    names.push_back({"linear_attn.in_proj_a.weight", {R::delta_a}});
+  }
+  if (nemotron()) {
+    out[0].name = "model.embeddings.weight";
+    out[1].name = "model.norm_f.weight";
+    names = {{"norm.weight", {R::attn_norm}},
+             {"norm.weight", {R::ffn_norm}},
+             {"mixer.o_proj.weight", {R::attn_out}},
+             {"mixer.q_proj.weight", {R::attn_q}},
+             {"mixer.k_proj.weight", {R::attn_k}},
+             {"mixer.v_proj.weight", {R::attn_v}},
+             {"mixer.up_proj.weight", {R::ffn_up}},
+             {"mixer.down_proj.weight", {R::ffn_down}},
+             {"mixer.in_proj.weight", {R::ssm_z, R::ssm_xbc, R::ssm_dt}},
+             {"mixer.conv1d.weight", {R::delta_taps}},
+             {"mixer.conv1d.bias", {R::ssm_taps_bias}},
+             {"mixer.A_log", {R::delta_decay}},
+             {"mixer.dt_bias", {R::delta_bias}},
+             {"mixer.norm.weight", {R::delta_norm}},
+             {"mixer.out_proj.weight", {R::delta_out}},
+             {"mixer.D", {R::ssm_skip}},
+             {"mixer.gate.weight", {R::router}},
+             {"mixer.gate.e_score_correction_bias", {R::router_choice}},
+             {"mixer.shared_experts.up_proj.weight", {R::shared_up}},
+             {"mixer.shared_experts.down_proj.weight", {R::shared_down}},
+             {"mixer.fc1_latent_proj.weight", {R::latent_in}},
+             {"mixer.fc2_latent_proj.weight", {R::latent_out}}};
+  } else if (lfm2()) {
     out[1].name = "model.embedding_norm.weight";
     names = {{"operator_norm.weight", {R::attn_norm}},
              {"ffn_norm.weight", {R::ffn_norm}},
@@ -285,42 +510,126 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
     names.push_back({"self_attn.qkv_proj.weight", {R::attn_q, R::attn_k, R::attn_v}});
     names.push_back({"mlp.gate_up_proj.weight", {R::ffn_gate, R::ffn_up}});
   } else {
-    names.push_back({"self_attn.q_proj.weight", {R::attn_q}});
+    const bool low = config_.latent.q_rank != 0;
+    names.push_back({low ? "self_attn.q_b_proj.weight" : "self_attn.q_proj.weight", {R::attn_q}});
     names.push_back({"self_attn.k_proj.weight", {R::attn_k}});
     names.push_back({"self_attn.v_proj.weight", {R::attn_v}});
   }
   if (shared_mlp()) {
     names.push_back({"shared_mlp.input_linear.weight", {R::ffn_gate, R::ffn_up}});
-  } else if (!is("phi3") && !lfm2()) {
+  } else if (!is("phi3") && !lfm2() && !nemotron()) {
     names.push_back({"mlp.gate_proj.weight", {R::ffn_gate}});
     names.push_back({"mlp.up_proj.weight", {R::ffn_up}});
+  }
+  if (falcon_h1()) {
+    out[1].name = "model.final_layernorm.weight";
+    for (auto& [name, roles] : names) {
+      if (roles.front() == R::ffn_norm) name = "pre_ff_layernorm.weight";
+      if (name.starts_with("mlp.")) name.replace(0, 3, "feed_forward");
+    }
   }
   for (uint32_t layer = 0; layer < config_.n_layers; ++layer) {
     for (const auto& [name, roles] : names) {
       if (!has_tensor(roles.front(), config_, layer)) continue;
-      Tensor tensor{"model.layers." + std::to_string(layer) + "." + name, {}};
+      const uint32_t block = file_layer(roles.front(), config_, layer);
+      Tensor tensor{"model.layers." + std::to_string(block) + "." + name, {}};
       for (const R role : roles) tensor.parts.push_back({role, layer});
       out.push_back(std::move(tensor));
     }
     if (config_.has_experts(layer)) add_experts(layer, out);
+    if (latent()) out.push_back(heads_of_latent(layer));
+    if (!is("qwen3next") || !config_.mixer.has(layer)) continue;
+    const RowMixer& m = config_.mixer;
+    const uint32_t values = m.v_heads / m.k_heads, of_values = values * m.v_dim;
+    out.push_back(by_key_head("in_proj_qkvz", layer,
+                              {{R::delta_qkv, m.k_dim},
+                               {R::delta_qkv, m.k_dim},
+                               {R::delta_qkv, of_values},
+                               {R::delta_z, of_values}}));
+    out.push_back(by_key_head("in_proj_ba", layer, {{R::delta_b, values}, {R::delta_a, values}}));
   }
   return out;
 }
 
+// A projection of a Gated DeltaNet with the rows of each key head together; parts: the rows of one,
+// which follow those of other key heads in the tensor of their role.
+HfModelWriter::Tensor HfModelWriter::by_key_head(
+    const char* name, uint32_t layer,
+    const std::vector<std::pair<TensorRole, uint32_t>>& parts) const {
+  const uint32_t heads = config_.mixer.k_heads;
+  HfRawTensor raw;
+  std::map<TensorRole, std::string> all;
+  for (const auto& [role, rows] : parts) all.emplace(role, bytes_of({role, layer}));
+  const TensorView& one = view_of({parts[0].first, layer});
+  const size_t row_bytes = all.at(parts[0].first).size() / static_cast<size_t>(one.shape[0]);
+  for (uint32_t head = 0; head < heads; ++head) {
+    std::map<TensorRole, size_t> before;  // rows of the parts before
+    for (const auto& [role, rows] : parts) {
+      raw.bytes.append(all.at(role), (before[role] + size_t{head} * rows) * row_bytes,
+                       rows * row_bytes);
+      before[role] += size_t{heads} * rows;
+    }
+  }
+  raw.dtype = dtype_of(one) == DType::f32 ? "F32" : dtype_of(one) == DType::f16 ? "F16" : "BF16";
+  raw.shape = {static_cast<int64_t>(raw.bytes.size() / row_bytes), one.shape[1]};
+  return {"model.layers." + std::to_string(layer) + ".linear_attn." + name + ".weight",
+          {},
+          0,
+          std::move(raw)};
+}
+
+// A, [nope, rank], above B of each head, in F32.
+HfModelWriter::Tensor HfModelWriter::heads_of_latent(uint32_t layer) const {
+  const Latent& l = config_.latent;
+  const auto values_of = [&](TensorRole role) {
+    const TensorView& t = view_of({role, layer});
+    std::vector<float> values(static_cast<size_t>(t.elements()));
+    decode_weights(t.dtype, t.blocks, t.data, values.size(), values.data());
+    return values;
+  };
+  const std::vector<float> a = values_of(TensorRole::latent_k), b = values_of(TensorRole::latent_v);
+  HfRawTensor raw;
+  for (size_t h = 0; h < config_.n_heads; ++h) {
+    for (size_t n = 0; n < l.nope; ++n) {
+      for (size_t r = 0; r < l.rank; ++r) raw.bytes += gguf_bytes(a[(h * l.rank + r) * l.nope + n]);
+    }
+    const size_t of_head = size_t{l.value} * l.rank;
+    for (size_t i = 0; i < of_head; ++i) raw.bytes += gguf_bytes(b[h * of_head + i]);
+  }
+  raw.dtype = "F32";
+  raw.shape = {int64_t{config_.n_heads} * (l.nope + l.value), l.rank};
+  return {"model.layers." + std::to_string(layer) + ".self_attn.kv_b_proj.weight",
+          {},
+          0,
+          std::move(raw)};
+}
+
 void HfModelWriter::add_experts(uint32_t layer, std::vector<Tensor>& out) const {
   using R = TensorRole;
-  const std::string to = "model.layers." + std::to_string(layer) + ".";
+  const uint32_t block = file_layer(R::router, config_, layer);
+  const std::string to = "model.layers." + std::to_string(block) + ".";
+  if (nemotron()) {
+    for (uint32_t e = 0; e < config_.experts.count; ++e) {
+      const std::string one = to + "mixer.experts." + std::to_string(e);
+      out.push_back({one + ".up_proj.weight", {{R::expert_up, layer, e}}});
+      out.push_back({one + ".down_proj.weight", {{R::expert_down, layer, e}}});
+    }
+    return;
+  }
   if (is("gpt-oss")) {
     for (HfRawTensor& raw : gpt_oss_feed_forward(source_, layer)) {
       out.push_back({to + raw.name, {}, 0, std::move(raw)});
     }
     return;
   }
-  const std::string block = to + "block_sparse_moe.";
-  if (is("granitemoe")) {
-    out.push_back({block + "router.layer.weight", {{R::router, layer}}});
-    Tensor all_in{block + "input_linear.weight", {}, config_.experts.count};
-    Tensor all_out{block + "output_linear.weight", {}, config_.experts.count};
+  const std::string sparse = to + "block_sparse_moe.";
+  if (const bool gemma4 = is("gemma4"); gemma4 || is("granitemoe") || granite4()) {
+    const uint32_t n = config_.experts.count;
+    const std::string in = gemma4 ? to + "experts.gate_up_proj" : sparse + "input_linear.weight";
+    out.push_back({gemma4 ? to + "router.proj.weight" : sparse + "router.layer.weight",
+                   {{R::router, layer}}});
+    Tensor all_in{in, {}, n};
+    Tensor all_out{gemma4 ? to + "experts.down_proj" : sparse + "output_linear.weight", {}, n};
     for (uint32_t e = 0; e < config_.experts.count; ++e) {
       for (const R role : {R::expert_gate, R::expert_up}) all_in.parts.push_back({role, layer, e});
       all_out.parts.push_back({R::expert_down, layer, e});
@@ -334,7 +643,7 @@ void HfModelWriter::add_experts(uint32_t layer, std::vector<Tensor>& out) const 
     return;
   }
   const bool mixtral = is("llama") || lfm2();  // in the names of an expert's matrices
-  const std::string stem = lfm2() ? to + "feed_forward." : mixtral ? block : to + "mlp.";
+  const std::string stem = lfm2() ? to + "feed_forward." : mixtral ? sparse : to + "mlp.";
   out.push_back({stem + "gate.weight", {{R::router, layer}}});
   for (uint32_t e = 0; e < config_.experts.count; ++e) {
     const std::string one = stem + "experts." + std::to_string(e);
@@ -346,7 +655,7 @@ void HfModelWriter::add_experts(uint32_t layer, std::vector<Tensor>& out) const 
   }
   if (lfm2()) {
     out.push_back({to + "feed_forward.expert_bias", {{R::router_choice, layer}}});
-  } else if (deepseek()) {
+  } else if (deepseek() && config_.experts.choice_bias) {
     out.push_back({to + "mlp.gate.e_score_correction_bias", {{R::router_choice, layer}}});
   } else if (config_.experts.choice_bias) {
     out.push_back({to + "mlp.moe_statics.e_score_correction_bias", {{R::router_choice, layer}}, 1});
@@ -355,12 +664,28 @@ void HfModelWriter::add_experts(uint32_t layer, std::vector<Tensor>& out) const 
   for (const auto& [name, role] : {std::pair<const char*, R>{"gate", R::shared_gate},
                                    {"up", R::shared_up},
                                    {"down", R::shared_down}}) {
-    out.push_back({to + "mlp.shared_experts." + name + "_proj.weight", {{role, layer}}});
+    const char* const shared =
+        config_.experts.shared_weighed ? "mlp.shared_expert." : "mlp.shared_experts.";
+    out.push_back({to + shared + name + "_proj.weight", {{role, layer}}});
   }
+  if (!config_.experts.shared_weighed) return;
+  out.push_back({to + "mlp.shared_expert_gate.weight", {{R::shared_weight, layer}}, 1});
 }
 
 void HfModelWriter::describe_experts(json& out) const {
   const Experts& e = config_.experts;
+  if (nemotron()) {
+    out["n_routed_experts"] = e.count;
+    out["num_experts_per_tok"] = e.used;
+    out["moe_intermediate_size"] = e.d_ff;
+    out["moe_shared_expert_intermediate_size"] = e.shared_d_ff;
+    out["n_group"] = e.groups;
+    out["topk_group"] = e.used_groups;
+    out["norm_topk_prob"] = e.normalised;
+    out["routed_scaling_factor"] = e.scale;
+    if (e.latent != 0) out["moe_latent_size"] = e.latent;
+    return;
+  }
   if (is("ernie4_5-moe")) {
     out["moe_num_experts"] = e.count;
     out["moe_k"] = e.used;
@@ -391,17 +716,29 @@ void HfModelWriter::describe_experts(json& out) const {
     out["first_k_dense_replace"] = spec_.dense_layers;
     if (is("glm4moe")) out["use_qk_norm"] = true;
     if (is("dots1")) out["sliding_window"] = nullptr;
+    if (spec_.softmax) out["topk_method"] = "greedy";
+    if (model_type() == "glm4_moe_lite") {
+      out.erase("first_k_dense_replace");
+      json& types = out["mlp_layer_types"] = json::array();
+      for (uint32_t i = 0; i < config_.n_layers; ++i) {
+        types.push_back(i < spec_.dense_layers ? "dense" : "sparse");
+      }
+    }
     return;
   }
   if (is("gpt-oss")) {
     out["swiglu_limit"] = 7.0;
     if (!spec_.blocks.empty()) out["quantization_config"] = {{"quant_method", "mxfp4"}};
   }
-  const bool local = is("llama") || is("granitemoe") || is("gpt-oss");
+  const bool local = is("llama") || is("granitemoe") || is("gpt-oss") || granite4();
   out[local ? "num_local_experts" : "num_experts"] = e.count;
   out["num_experts_per_tok"] = e.used;
-  if (is("qwen3moe")) out["moe_intermediate_size"] = e.d_ff;
-  if (!local) out["norm_topk_prob"] = e.normalised;
+  if (is("qwen3moe") || e.shared_weighed) out["moe_intermediate_size"] = e.d_ff;
+  if (!local && !is("qwen35moe")) out["norm_topk_prob"] = e.normalised;
+  if (e.shared_weighed) {
+    out["shared_expert_intermediate_size"] = e.shared_d_ff;
+    return;
+  }
   if (e.shared_d_ff != 0) out["shared_intermediate_size"] = e.shared_d_ff;
 }
 
@@ -422,7 +759,7 @@ std::string HfModelWriter::bytes_of(const Part& part) const {
   // A directory has the halves of a head as pairs; Ernie's has neighbours in both formats.
   const bool turned =
       config_.rope.layout == RopeLayout::interleaved && !is("ernie4_5") && !is("ernie4_5-moe");
-  if ((q || k) && turned) {
+  if ((q || k) && turned && !latent()) {
     const int64_t rows = t.shape[0], head = config_.head_dim;
     const size_t row_bytes = bytes.size() / static_cast<size_t>(rows);
     std::string moved;
@@ -437,13 +774,49 @@ std::string HfModelWriter::bytes_of(const Part& part) const {
                     part.role == R::output_norm || part.role == R::attn_post_norm ||
                     part.role == R::ffn_post_norm || part.role == R::attn_q_norm ||
                     part.role == R::attn_k_norm;
-  if (norm && gemma()) {  // there the weights are without their 1
+  bytes = turned_heads(part.role, std::move(bytes));
+  if (part.role == R::delta_decay) {
+    std::vector<float> values(n);
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    bytes.clear();
+    for (const float v : values) bytes += gguf_bytes(std::log(-v));
+  }
+  const bool without_one =
+      (gemma() && !is("gemma4") && !is("gemma3n")) || qwen35();  // as they are written there
+  if (norm && without_one) {
     std::vector<float> values(n);
     decode_weights(t.dtype, t.blocks, t.data, n, values.data());
     bytes.clear();
     for (const float v : values) bytes += gguf_bytes(v - 1.0f);
   }
   return bytes;
+}
+
+// Value heads of a Gated DeltaNet in a directory's order, those of a key head side by side.
+std::string HfModelWriter::turned_heads(TensorRole role, std::string bytes) const {
+  using R = TensorRole;
+  const RowMixer& m = config_.mixer;
+  if (role < R::delta_qkv || role > R::delta_out || role == R::delta_norm) return bytes;
+  if (m.kind != RowMixer::Kind::delta || !m.tiled) return bytes;
+  const std::vector<int64_t> shape = tensor_shape(role, config_, 0);
+  const bool columns = role == R::delta_out, of_heads = role == R::delta_qkv ||
+                                                        role == R::delta_taps ||
+                                                        role == R::delta_z || columns;
+  const auto rows = static_cast<size_t>(columns ? shape[0] : 1);
+  const size_t row_bytes = bytes.size() / rows;
+  const size_t head = of_heads ? m.v_dim : 1;  // its elements, or rows of a matrix
+  const size_t before =
+      role == R::delta_qkv || role == R::delta_taps ? m.qkv_dim() - m.value_dim() : 0;
+  const size_t unit = row_bytes / (before + m.v_heads * head), per_key = m.v_heads / m.k_heads;
+  std::string out = bytes;
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t h = 0; h < m.v_heads; ++h) {
+      const size_t from = h % per_key * m.k_heads + h / per_key;
+      const size_t base = row * row_bytes + before * unit, n = head * unit;
+      out.replace(base + h * n, n, bytes, base + from * n, n);
+    }
+  }
+  return out;
 }
 
 void HfModelWriter::write_weights(const std::string& path) const {
@@ -470,7 +843,9 @@ void HfModelWriter::write_weights(const std::string& path) const {
       bytes += static_cast<size_t>(t.elements()) * static_cast<size_t>(dtype_size(dtype));
     }
     // As of a convolution with one input channel a group.
-    if (tensor.parts[0].role == TensorRole::conv_taps) shape.insert(shape.begin() + 1, 1);
+    if (const TensorRole role = tensor.parts[0].role;
+        role == TensorRole::conv_taps || role == TensorRole::delta_taps)
+      shape.insert(shape.begin() + 1, 1);
     if (tensor.n != 0) {
       shape[0] /= tensor.n;
       shape.insert(shape.begin(), tensor.n);

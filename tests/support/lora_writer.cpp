@@ -31,8 +31,10 @@ std::string gguf_stem(const std::vector<R>& roles, uint32_t layer) {
   static const std::map<R, std::string> kNames = {
       {R::attn_q, "attn_q"},        {R::attn_k, "attn_k"},     {R::attn_v, "attn_v"},
       {R::attn_out, "attn_output"}, {R::ffn_gate, "ffn_gate"}, {R::ffn_up, "ffn_up"},
-      {R::ffn_down, "ffn_down"},    {R::conv_b, ""},           {R::conv_out, "shortconv.out_proj"}};
+      {R::ffn_down, "ffn_down"},    {R::conv_b, ""},           {R::conv_out, "shortconv.out_proj"},
+      {R::input_gate, "inp_gate"},  {R::input_out, "proj"}};
   if (roles[0] == R::output) return "output.weight";
+  if (roles[0] == R::embedding) return "token_embd.weight";
   std::string name = kNames.at(roles[0]);
   if (roles[0] == R::conv_b) return "blk." + std::to_string(layer) + ".shortconv.in_proj.weight";
   if (roles.size() == 3) name = "attn_qkv";
@@ -42,15 +44,17 @@ std::string gguf_stem(const std::vector<R>& roles, uint32_t layer) {
 
 std::string peft_module(const RandomModelSpec& spec, const std::vector<R>& roles, uint32_t layer) {
   static const std::map<R, std::string> kNames = {
-      {R::attn_q, "self_attn.q_proj"}, {R::attn_k, "self_attn.k_proj"},
-      {R::attn_v, "self_attn.v_proj"}, {R::attn_out, "self_attn.o_proj"},
-      {R::ffn_gate, "mlp.gate_proj"},  {R::ffn_up, "mlp.up_proj"},
-      {R::ffn_down, "mlp.down_proj"}};
+      {R::attn_q, "self_attn.q_proj"},       {R::attn_k, "self_attn.k_proj"},
+      {R::attn_v, "self_attn.v_proj"},       {R::attn_out, "self_attn.o_proj"},
+      {R::ffn_gate, "mlp.gate_proj"},        {R::ffn_up, "mlp.up_proj"},
+      {R::ffn_down, "mlp.down_proj"},        {R::input_gate, "per_layer_input_gate"},
+      {R::input_out, "per_layer_projection"}};
   static const std::map<R, std::string> kLfm2Names = {
       {R::attn_out, "self_attn.out_proj"}, {R::ffn_gate, "feed_forward.w1"},
       {R::ffn_up, "feed_forward.w3"},      {R::ffn_down, "feed_forward.w2"},
       {R::conv_b, "conv.in_proj"},         {R::conv_out, "conv.out_proj"}};
   if (roles[0] == R::output) return "lm_head";
+  if (roles[0] == R::embedding) return "model.embed_tokens";
   if (const auto own = kLfm2Names.find(roles[0]);
       spec.architecture.starts_with("lfm2") && own != kLfm2Names.end()) {
     return "model.layers." + std::to_string(layer) + "." + own->second;
@@ -67,7 +71,9 @@ std::string bytes_of(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
-int64_t rows_of(R role, const ModelConfig& c) { return tensor_shape(role, c)[0]; }
+int64_t rows_of(R role, const ModelConfig& c, uint32_t layer) {
+  return tensor_shape(role, c, layer)[0];
+}
 
 // `up` with the rows of Q and K as Hugging Face has them, where llama.cpp's converter moves them.
 std::vector<float> as_peft(const RandomModelSpec& spec, const ModelConfig& c, const LoraPair& p) {
@@ -77,7 +83,7 @@ std::vector<float> as_peft(const RandomModelSpec& spec, const ModelConfig& c, co
   }
   size_t first = 0;
   for (const R role : p.roles) {
-    const auto rows = static_cast<size_t>(rows_of(role, c));
+    const auto rows = static_cast<size_t>(rows_of(role, c, p.layer));
     if (role == R::attn_q || role == R::attn_k) {
       // numpy: w.reshape(heads, half, 2).swapaxes(1, 2), of the rows that rotate.
       const size_t head = c.head_dim, half = c.rope.rotary_dim / 2;
@@ -97,6 +103,27 @@ std::vector<float> as_peft(const RandomModelSpec& spec, const ModelConfig& c, co
   return out;
 }
 
+void append_weights(const TensorView& t, std::vector<double>& out) {
+  std::vector<float> values(static_cast<size_t>(t.elements()));
+  decode_weights(t.dtype, t.blocks, t.data, values.size(), values.data());
+  out.insert(out.end(), values.begin(), values.end());
+}
+
+// w: [n_vocab, d_model], of the model where it is empty.
+void add_to_embedding(const LoraPair& p, double factor, const ModelSource& source,
+                      std::vector<double>& w) {
+  if (w.empty()) append_weights(source.tensor(R::embedding, 0), w);
+  const size_t n_vocab = p.down.size() / p.rank, width = p.up.size() / p.rank;
+  for (size_t token = 0; token < n_vocab; ++token) {
+    for (size_t i = 0; i < width; ++i) {
+      for (size_t r = 0; r < p.rank; ++r) {
+        w[token * width + i] += factor * static_cast<double>(p.up[i * p.rank + r]) *
+                                static_cast<double>(p.down[r * n_vocab + token]);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 RandomLora random_lora(const RandomModelSpec& spec, uint64_t seed, double alpha) {
@@ -114,8 +141,9 @@ RandomLora random_lora(const RandomModelSpec& spec, uint64_t seed, double alpha)
     if (!has_tensor(roles[0], c, layer)) return;
     const size_t rank = 1 + rng.below(11);
     size_t out = 0;
-    for (const R role : roles) out += static_cast<size_t>(rows_of(role, c));
-    const auto in = static_cast<size_t>(tensor_shape(roles[0], c)[1]);
+    for (const R role : roles) out += static_cast<size_t>(rows_of(role, c, layer));
+    auto in = static_cast<size_t>(tensor_shape(roles[0], c, layer)[1]);
+    if (roles[0] == R::embedding) std::swap(in, out);
     // alpha / rank * up down has elements of about 0.5 / sqrt(in).
     const double r = static_cast<double>(rank);
     LoraPair pair{std::move(roles), layer, rank, {}, {}};
@@ -138,8 +166,10 @@ RandomLora random_lora(const RandomModelSpec& spec, uint64_t seed, double alpha)
       for (const R role : {R::ffn_gate, R::ffn_up}) add({role}, l);
     }
     add({R::ffn_down}, l);
+    for (const R role : {R::input_gate, R::input_out}) add({role}, l);
   }
   add({R::output}, 0);
+  add({R::embedding}, 0);
   return lora;
 }
 
@@ -153,6 +183,15 @@ GgufWriter gguf_lora(const RandomLora& lora) {
              std::string(reinterpret_cast<const char*>(up), out * p.rank * sizeof(float)));
   };
   for (const LoraPair& p : lora.pairs) {
+    if (p.of_embedding()) {  // llama.cpp's converter turns the first one
+      const size_t n = p.down.size() / p.rank;
+      std::vector<float> turned(p.down.size());
+      for (size_t i = 0; i < turned.size(); ++i) turned[i % n * p.rank + i / n] = p.down[i];
+      w.tensor("token_embd.weight.lora_a", kGgmlF32, {p.rank, n}, bytes_of(turned));
+      w.tensor("token_embd.weight.lora_b", kGgmlF32, {p.rank, p.up.size() / p.rank},
+               bytes_of(p.up));
+      continue;
+    }
     // Only a phi3 has fused tensors there, and convolutions do.
     if (p.roles.size() == 1 || lora.architecture == "phi3" || p.roles[0] == R::conv_b) {
       add(gguf_stem(p.roles, p.layer), p, p.up.data(), p.up.size() / p.rank);
@@ -190,8 +229,12 @@ std::string write_peft_lora(const RandomModelSpec& spec, const RandomLora& lora,
     const auto in = static_cast<int64_t>(p.down.size()) / rank;
     const auto out = static_cast<int64_t>(p.up.size()) / rank;
     const std::string name = "base_model.model." + module;
-    tensors.push_back({name + ".lora_A.weight", {rank, in}, p.down});
-    tensors.push_back({name + ".lora_B.weight", {out, rank}, as_peft(spec, c, p)});
+    const bool of_embedding = p.of_embedding();
+    tensors.push_back(
+        {name + (of_embedding ? ".lora_embedding_A" : ".lora_A.weight"), {rank, in}, p.down});
+    tensors.push_back({name + (of_embedding ? ".lora_embedding_B" : ".lora_B.weight"),
+                       {out, rank},
+                       as_peft(spec, c, p)});
     // Some by the whole name, some by its end.
     ranks[p.layer % 2 == 0 ? module : module.substr(6)] = rank;
     if (rslora) alphas[module] = lora.alpha / std::sqrt(static_cast<double>(rank));
@@ -225,6 +268,11 @@ std::string write_merged_model(const RandomModelSpec& spec,
     std::map<Place, std::vector<double>> merged;
     for (const auto& [lora, scale] : loras) {
       for (const LoraPair& p : lora->pairs) {
+        if (p.of_embedding()) {
+          add_to_embedding(p, scale * lora->alpha / static_cast<double>(p.rank), *source,
+                           merged[{p.roles, 0}]);
+          continue;
+        }
         std::vector<std::vector<R>> tensors;  // of the GGUF
         if (spec.architecture == "phi3" || p.roles[0] == R::conv_b) {
           tensors.push_back(p.roles);
@@ -235,12 +283,7 @@ std::string write_merged_model(const RandomModelSpec& spec,
         for (const std::vector<R>& roles : tensors) {
           std::vector<double>& w = merged[{roles, p.layer}];
           if (w.empty()) {
-            for (const R role : roles) {
-              const TensorView& t = source->tensor(role, p.layer);
-              std::vector<float> values(static_cast<size_t>(t.elements()));
-              decode_weights(t.dtype, t.blocks, t.data, values.size(), values.data());
-              w.insert(w.end(), values.begin(), values.end());
-            }
+            for (const R role : roles) append_weights(source->tensor(role, p.layer), w);
           }
           const size_t in = p.down.size() / p.rank;
           const double factor = scale * lora->alpha / static_cast<double>(p.rank);
@@ -256,7 +299,7 @@ std::string write_merged_model(const RandomModelSpec& spec,
       }
     }
     for (const auto& [place, w] : merged) {
-      const uint64_t in = static_cast<uint64_t>(tensor_shape(place.first[0], c)[1]);
+      const uint64_t in = static_cast<uint64_t>(tensor_shape(place.first[0], c, place.second)[1]);
       writer.tensor(gguf_stem(place.first, place.second), kGgmlF32, {in, w.size() / in},
                     bytes_of({w.begin(), w.end()}));
     }

@@ -19,8 +19,10 @@ struct LoraPair {
   std::vector<TensorRole> roles;  // one above the other
   uint32_t layer = 0;
   size_t rank = 0;
-  std::vector<float> down;  // [rank, in]
+  std::vector<float> down;  // [rank, in]; in is n_vocab, of an embedding
   std::vector<float> up;    // [out, rank], rows in the order of a GGUF of the model
+
+  bool of_embedding() const { return roles[0] == TensorRole::embedding; }
 };
 
 struct RandomLora {
@@ -29,7 +31,8 @@ struct RandomLora {
   std::vector<LoraPair> pairs;
 };
 
-// Ranks from 1 on, of every dense matrix and the output; its products are as large as the model's.
+// Ranks from 1 on, of every dense matrix, the embedding and the output; its products are as large
+// as the model's.
 RandomLora random_lora(const RandomModelSpec& spec, uint64_t seed, double alpha = 12);
 
 // The adapter as a GGUF file, ready to be changed by a test.

@@ -146,6 +146,170 @@ std::vector<RandomFamily> random_families() {
   lfm2moe.tied = true;
   lfm2moe.conv_taps = 3;
   lfm2moe.dense_layers = 2;
+  // Attention in layers 3 and 7 of eight. A state is no whole number of tiles, a value head has no
+  // key head of its own, and a fourth of an attending head rotates.
+  const auto deltas = [](RandomModelSpec& spec) {
+    spec.head_dim = 24;
+    spec.rotary_dim = 12;
+    spec.conv_taps = 4;
+    spec.attend_every = 4;
+    spec.delta_k_heads = 2;
+    spec.delta_v_heads = 4;
+    spec.delta_dim = 24;
+  };
+  deltas(add("qwen35", "qwen35"));
+  // As E2B and E4B: of eight layers the last two share K and V. llama.cpp takes them from the last
+  // two before them, of which the second has no window.
+  RandomModelSpec& gemma4 = add("gemma4", "gemma4");
+  --gemma4.seed;  // of its golden
+  gemma4.window = 17;
+  gemma4.rope_theta = 1e6;
+  gemma4.global_head_dim = 32;
+  gemma4.shared_layers = 2;
+  gemma4.input_dim = 8;
+  gemma4.wide_sharing = true;
+  // As 31B: no layer shares, and K's matrix makes V where there is no window.
+  const auto k_is_v = [](RandomModelSpec& spec) {
+    spec.window = 17;
+    spec.rope_theta = 1e6;
+    spec.global_head_dim = 32;
+    spec.global_kv_heads = 1;
+    spec.k_is_v = true;
+  };
+  RandomModelSpec& gemma4_31b = add("gemma4_31b", "gemma4");
+  --gemma4_31b.seed;  // of its golden
+  k_is_v(gemma4_31b);
+  // Qwen3.5 with experts in every layer, and a shared one that is weighed.
+  const auto hybrid = [&](const std::string& name) -> auto& {
+    RandomModelSpec& spec = experts(name, name, 8, 3);
+    deltas(spec);
+    spec.shared_d_ff = 24;
+    return spec;
+  };
+  hybrid("qwen35moe").seed = 3501;
+  hybrid("qwen3next").seed = 3502;
+  RandomModelSpec& qwen2moe = experts("qwen2moe", "qwen2moe", 8, 3);
+  qwen2moe.seed = 3503;
+  qwen2moe.head_dim = 12;  // llama.cpp wants the heads to be as wide together as the model
+  qwen2moe.shared_d_ff = 56;
+  // As 26B-A4B: experts beside a dense feed-forward.
+  RandomModelSpec& gemma4_moe = experts("gemma4_26b", "gemma4", 8, 3);
+  gemma4_moe.seed = 3504;
+  k_is_v(gemma4_moe);
+  // A state is no whole number of tiles. llama.cpp wants a Mamba-2 to be twice as wide as the
+  // model.
+  const auto mamba = [](RandomModelSpec& spec) {
+    spec.conv_taps = 4;
+    spec.ssm_groups = 2;
+    spec.ssm_heads = 4;
+    spec.ssm_head_dim = 24;
+    spec.ssm_state = 20;
+  };
+  // Attention in layers 3 and 7 of eight, where nothing rotates.
+  const auto granite_h = [&](const std::string& name) -> auto& {
+    RandomModelSpec& spec = add(name, "granitehybrid");
+    spec.head_dim = 12;
+    spec.attend_every = 4;
+    mamba(spec);
+    return spec;
+  };
+  granite_h("granite4_h").seed = 4101;
+  RandomModelSpec& granite_h_moe = granite_h("granite4_h_moe");
+  granite_h_moe.seed = 4102;
+  granite_h_moe.n_experts = 6;
+  granite_h_moe.n_used = 2;
+  granite_h_moe.d_ff = granite_h_moe.expert_d_ff = 40;
+  granite_h_moe.shared_d_ff = 24;
+  // Two layers without a feed-forward, and attention in layers 2 and 5 of seven.
+  RandomModelSpec& nemotron = add("nemotron_h", "nemotron_h");
+  nemotron.seed = 4103;
+  nemotron.pattern = "M-M*-MM-*-M-";
+  nemotron.n_layers = 7;
+  mamba(nemotron);
+  // As E2B: of eight layers the last two share K and V, those of the last two before them.
+  RandomModelSpec& gemma3n = add("gemma3n", "gemma3n");
+  gemma3n.seed = 5105;
+  gemma3n.window = 17;
+  gemma3n.rope_theta = 1e6;
+  gemma3n.global_every = 2;
+  gemma3n.shared_layers = 2;
+  gemma3n.input_dim = 8;
+  gemma3n.n_streams = 4;
+  gemma3n.laurel_rank = 6;
+  gemma3n.cut_layers = 3;
+  // llama.cpp takes from no key that 20 layers keep K and V, that one of five has no window, that
+  // ten have their gate cut, how large inputs and Laurel blocks are, and that 30 bounds the logits.
+  // It divides by one less than the gate's width, which counts the less the wider it is.
+  const RandomModelSpec small = gemma3n;
+  RandomModelSpec& e2b = add("gemma3n_e2b", "gemma3n");
+  e2b = small;
+  e2b.seed = 5102;
+  e2b.n_layers = 25;
+  e2b.global_every = 5;
+  e2b.shared_layers = 5;
+  e2b.input_dim = 256;
+  e2b.laurel_rank = 64;
+  e2b.cut_layers = 10;
+  e2b.d_ff = 256;
+  e2b.logit_cap = 30;
+  // Nemotron 3: experts after most layers, attention in layers 2 and 5 of seven; and one whose
+  // experts read narrower rows, with a feed-forward of every kind.
+  const auto nemotron_3 = [&](const std::string& name, const std::string& pattern) -> auto& {
+    RandomModelSpec& spec = experts(name, "nemotron_h_moe", 8, 3);
+    spec.pattern = pattern;
+    spec.n_layers = 7;
+    spec.shared_d_ff = 56;
+    mamba(spec);
+    return spec;
+  };
+  nemotron_3("nemotron_3", "MEM*EMEME*EM").seed = 4104;
+  RandomModelSpec& super = nemotron_3("nemotron_3_latent", "MEMEM*EMME*E");
+  super.seed = 4105;
+  super.latent = 24;
+  // Falcon-H1: four layers that attend and are Mamba-2s at once, which here are eight.
+  RandomModelSpec& falcon = add("falcon_h1", "falcon-h1");
+  falcon.seed = 4106;
+  falcon.paired = true;
+  falcon.rope_theta = 1e11;
+  mamba(falcon);
+  falcon.ssm_head_dim = 20;
+  falcon.ssm_norm = false;
+  // The first layers are dense. A head's value is wider than its key, and eight elements rotate.
+  const auto latent = [&](const std::string& name, uint64_t seed) -> auto& {
+    RandomModelSpec& spec = experts(name, "deepseek2", 8, 3);
+    spec.seed = seed;
+    spec.n_kv_heads = 1;
+    spec.rotary_dim = 8;
+    spec.latent_rank = 32;
+    spec.head_dim = (spec.latent_rank + spec.rotary_dim) / 2;
+    spec.latent_nope = 12;
+    spec.latent_value = 16;
+    spec.shared_d_ff = spec.expert_d_ff;
+    spec.dense_layers = 1;
+    return spec;
+  };
+  // As V2 Lite: Q of the row itself, softmax, scores that grow under YaRN.
+  RandomModelSpec& lite = latent("deepseek2_lite", 4201);
+  lite.softmax = true;
+  lite.shared_d_ff = 2 * lite.expert_d_ff;
+  lite.yarn_factor = 8;
+  lite.yarn_mscale = 0.707;
+  // As V3: Q of a latent, groups of experts.
+  RandomModelSpec& v3 = latent("deepseek3", 4272);
+  v3.latent_q_rank = 24;
+  v3.n_experts = 12;
+  v3.groups = 4;
+  v3.used_groups = 2;
+  v3.dense_layers = 2;
+  v3.yarn_factor = 8;
+  v3.yarn_mscale = 1;
+  // As GLM-4.7-Flash, in a file like those from before heads' matrices were cut.
+  RandomModelSpec& glm_flash = latent("glm4_7_flash", 4223);
+  glm_flash.model_type = "glm4_moe_lite";
+  glm_flash.latent_q_rank = 24;
+  glm_flash.latent_nope = 16;
+  glm_flash.latent_value = 12;
+  glm_flash.old_latent = true;
   return all;
 }
 

@@ -46,16 +46,108 @@ struct RandomModelSpec {
   uint32_t n_experts = 0;     // of a layer; 0: the model is dense
   uint32_t n_used = 0;        // experts that a row goes through
   uint32_t expert_d_ff = 0;   // inner width of one
-  uint32_t shared_d_ff = 0;   // inner width of the shared ones together
+  uint32_t shared_d_ff = 0;   // inner width of the shared ones together; of a Qwen weighed
   uint32_t dense_layers = 0;  // the first ones, which have no experts
   uint32_t groups = 0;        // of experts; 0: there are none
   uint32_t used_groups = 0;
-  // LFM2: layers convolve over this many rows, but for each `attend_every`-th; 0: none does.
+  // LFM2, Qwen3.5, Qwen3-Next, Granite 4 H and Nemotron-H: layers convolve over this many rows, but
+  // for each `attend_every`-th, which attends; 0: none does.
   uint32_t conv_taps = 0;
   uint32_t attend_every = 3;
+  // Qwen3.5, Qwen3-Next: of a Gated DeltaNet's states.
+  uint32_t delta_k_heads = 0;
+  uint32_t delta_v_heads = 0;
+  uint32_t delta_dim = 0;
+  // Granite 4 H, Nemotron-H, Falcon-H1: of a Mamba-2's states.
+  uint32_t ssm_groups = 0;
+  uint32_t ssm_heads = 0;
+  uint32_t ssm_head_dim = 0;
+  uint32_t ssm_state = 0;
+  bool ssm_norm = true;
 
-  bool convolves(uint32_t layer) const {
-    return conv_taps != 0 && layer % attend_every != attend_every - 1;
+  // Nemotron-H: M for a Mamba-2, * for attention, - for a feed-forward after one of these, E for
+  // one of experts. Of the first two there are n_layers.
+  std::string pattern = {};
+  uint32_t latent = 0;  // width of the rows that experts read and write; 0: d_model
+  // Falcon-H1: the file has a layer for each two of n_layers, the first of which attends and the
+  // second is a Mamba-2 beside it.
+  bool paired = false;
+
+  // Where a layer's letter is.
+  size_t block_of(uint32_t layer) const {
+    if (paired) return layer / 2;
+    if (pattern.empty()) return layer;
+    size_t at = 0;
+    for (uint32_t n = 0; at < pattern.size(); ++at) {
+      if (!is_fed(pattern[at]) && n++ == layer) break;
+    }
+    return at;
+  }
+  static bool is_fed(char block) { return block == '-' || block == 'E'; }
+  // What the layer's feed-forward is, as in the pattern; 0: it has none.
+  char fed(uint32_t layer) const {
+    if (paired && layer % 2 == 0) return 0;
+    const size_t next = block_of(layer) + 1;
+    if (pattern.empty()) return '-';
+    return next < pattern.size() && is_fed(pattern[next]) ? pattern[next] : '\0';
+  }
+  bool attends(uint32_t layer) const {
+    if (paired) return layer % 2 == 0;
+    if (!pattern.empty()) return pattern[block_of(layer)] == '*';
+    return conv_taps == 0 || layer % attend_every == attend_every - 1;
+  }
+  uint32_t delta_qkv_dim() const { return (2 * delta_k_heads + delta_v_heads) * delta_dim; }
+  uint32_t ssm_xbc_dim() const { return ssm_heads * ssm_head_dim + 2 * ssm_groups * ssm_state; }
+  // Whether the others have states.
+  bool scans() const { return delta_dim != 0 || ssm_state != 0; }
+
+  // Gemma 4: the last layers share K and V; the others' heads and KV heads where there is no
+  // window; whose K makes V there; each layer's embedding of a token; sharing layers are twice as
+  // wide.
+  uint32_t shared_layers = 0;
+  uint32_t global_head_dim = 0;
+  uint32_t global_kv_heads = 0;  // 0: n_kv_heads
+  bool k_is_v = false;
+  uint32_t input_dim = 0;
+  bool wide_sharing = false;
+
+  // Gemma 3n has the first and the last but one of these, and: streams of a row; the rank of Laurel
+  // blocks; the first layers, in which a part of the gate alone goes on; the bound of logits.
+  uint32_t n_streams = 1;
+  uint32_t laurel_rank = 0;
+  uint32_t cut_layers = 0;
+  float logit_cap = 6;
+  uint32_t global_every = 3;  // layers global_every - 1, ... have no window, and a Gemma 4's last
+
+  // DeepSeek: of latent rows, of which rotary_dim elements rotate besides. Each has one KV head of
+  // half a row.
+  uint32_t latent_rank = 0;
+  uint32_t latent_nope = 0;
+  uint32_t latent_value = 0;
+  uint32_t latent_q_rank = 0;
+  bool old_latent = false;  // as files from before llama.cpp cut the heads' matrix
+  bool softmax = false;     // experts are chosen so, without a bias
+  double yarn_mscale = 0;   // by which scores grow under YaRN
+
+  bool gemma4() const { return architecture == "gemma4"; }
+  bool local(uint32_t layer) const {
+    return (layer + 1) % global_every != 0 && (!gemma4() || layer + 1 != n_layers);
+  }
+  uint32_t n_kept() const { return n_layers - shared_layers; }
+  // Heads of a layer.
+  uint32_t head_dim_of(uint32_t layer) const {
+    return gemma4() && !local(layer) ? global_head_dim : head_dim;
+  }
+  uint32_t kv_heads_of(uint32_t layer) const {
+    return gemma4() && !local(layer) && global_kv_heads != 0 ? global_kv_heads : n_kv_heads;
+  }
+  // Elements that a cache keeps of a row in a layer.
+  uint32_t kept_of(uint32_t layer) const {
+    if (layer >= n_kept()) return 0;
+    if (latent_rank != 0) return latent_rank + rotary_dim;
+    if (attends(layer)) return 2 * kv_heads_of(layer) * head_dim_of(layer);
+    if (ssm_state != 0) return ssm_xbc_dim() + ssm_heads;
+    return delta_dim != 0 ? delta_qkv_dim() + 2 * delta_v_heads : d_model;
   }
 };
 

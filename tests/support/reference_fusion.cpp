@@ -176,6 +176,12 @@ ReferenceTempering tempering_of(const ReferenceFusion& fusion, uint32_t layer) {
   return out;
 }
 
+std::vector<ReferenceTempering> temperings(const ReferenceFusion& fusion, uint32_t n_layers) {
+  std::vector<ReferenceTempering> out;
+  for (uint32_t l = 0; l < n_layers; ++l) out.push_back(tempering_of(fusion, l));
+  return out;
+}
+
 bool policy_measures(uint32_t policy) {
   return policy == BLEND_POLICY_HKVD || policy == BLEND_POLICY_QUESTION ||
          policy == BLEND_POLICY_CALLBACK || policy == BLEND_POLICY_CASCADE;
@@ -199,7 +205,7 @@ bool reference_measures(const ReferenceFuseOptions& options) {
 ReferenceFusion reference_fuse(const ReferenceModel& model,
                                const std::vector<ReferenceSegment>& segments,
                                const ReferenceFuseOptions& options) {
-  const uint32_t n_layers = model.config().n_layers;
+  const uint32_t n_layers = model.n_kept();
   const size_t kv_dim = model.kv_dim();
   const bool full = options.policy == BLEND_POLICY_FULL;
   const bool chooses = policy_chooses(options);
@@ -215,7 +221,7 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
   if (chooses) {
     out.checks = options.check_layers;
     if (out.checks.empty()) {
-      const uint32_t first = model.config().conv.taps == 0
+      const uint32_t first = !model.config().mixer.any()
                                  ? options.check_layer
                                  : std::max(options.check_layer, model.dependent_layer());
       out.checks = {{measures ? first : 0, options.ratio}};
@@ -311,7 +317,7 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
     const uint32_t first_asked = middle ? n_layers / 6 : model.dependent_layer();
     uint32_t end_asked = middle ? n_layers - n_layers / 6 : first_asked + 1;
     // The last layer that is asked attends.
-    while (model.config().conv.has(end_asked - 1)) --end_asked;
+    while (model.config().mixer.has(end_asked - 1)) --end_asked;
     const double parts = static_cast<double>(question_rows) * (end_asked - first_asked);
     std::vector<std::vector<double>> asked(n);
     std::vector<double> k, v;
@@ -330,12 +336,12 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
       for (uint32_t i = 0; i < n; ++i) {
         if (rows[i] != Row::always) continue;
         if (l >= first_asked && i >= n - question_rows) {
-          const std::vector<double> attention = model.attention(l, i, rotated, asked[i]);
+          const std::vector<double> attention = model.attention(l, i, rotated, v, asked[i]);
           for (uint32_t j = 0; j < std::min<size_t>(n, attention.size()); ++j) {
             known[j].attention += attention[j] / parts;
           }
         }
-        if (l + 1 < end_asked) model.attend_and_feed(l, i, rotated, v, asked[i], {});
+        if (l + 1 < end_asked) model.attend_and_feed(l, i, tokens[i], rotated, v, asked[i], {});
       }
     }
   }
@@ -427,14 +433,14 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
       for (Candidate& c : candidates) {
         if (!measures) break;
         double sum = 0, size = 0;
-        const size_t at = c.row * kv_dim;
+        const size_t dim = model.plane_dim(l), at = c.row * dim;
         if ((options.metric & BLEND_METRIC_V) != 0) {
-          sum += distance(&v[at], &stored.v[l][at], kv_dim, options.norm);
-          size += size_of(&stored.v[l][at], kv_dim, options.norm);
+          sum += distance(&v[at], &stored.v[l][at], dim, options.norm);
+          size += size_of(&stored.v[l][at], dim, options.norm);
         }
         if ((options.metric & BLEND_METRIC_K) != 0) {
-          sum += distance(&k[at], &stored.k[l][at], kv_dim, options.norm);
-          size += size_of(&stored.k[l][at], kv_dim, options.norm);
+          sum += distance(&k[at], &stored.k[l][at], dim, options.norm);
+          size += size_of(&stored.k[l][at], dim, options.norm);
         }
         c.deviation = options.relative ? sum / size : sum;
         c.measured = true;
@@ -443,7 +449,7 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
         }
       }
       for (size_t i = n - question_rows; i < n && !probes; ++i) {
-        const std::vector<double> attention = model.attention(l, i, rotated, x[i]);
+        const std::vector<double> attention = model.attention(l, i, rotated, v, x[i]);
         for (Candidate& c : candidates) {
           c.attention += attention[c.row] / static_cast<double>(question_rows);
         }
@@ -451,12 +457,17 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
       decide(next_check++, std::move(candidates));
     }
     const ReferenceTempering tempering = tempering_of(out, l);
-    for (const uint32_t i : active) model.attend_and_feed(l, i, rotated, v, x[i], tempering);
+    for (const uint32_t i : active) {
+      model.attend_and_feed(l, i, tokens[i], rotated, v, x[i], tempering);
+    }
   }
   out.n_tempered =
       static_cast<size_t>(std::count_if(out.tempered_from.begin(), out.tempered_from.end(),
                                         [&](uint32_t from) { return from < n_layers; }));
-  if (!active.empty() && active.back() == n - 1) out.logits = model.logits(x[n - 1]);
+  if (!active.empty() && active.back() == n - 1) {
+    model.finish(n - 1, tokens.back(), out.kv, x[n - 1], temperings(out, n_layers));
+    out.logits = model.logits(x[n - 1]);
+  }
   return out;
 }
 
@@ -465,11 +476,12 @@ void reference_decode(const ReferenceModel& model, ReferenceFusion& fusion,
   for (const int32_t token : tokens) {
     const size_t pos = fusion.kv.n_rows;
     std::vector<double> x = model.embed(token);
-    for (uint32_t l = 0; l < model.config().n_layers; ++l) {
+    for (uint32_t l = 0; l < model.n_kept(); ++l) {
       model.project_kv(l, x, fusion.kv.k[l], fusion.kv.v[l]);
-      model.attend_and_feed(l, pos, model.rotate_rows(l, fusion.kv.k[l]), fusion.kv.v[l], x,
+      model.attend_and_feed(l, pos, token, model.rotate_rows(l, fusion.kv.k[l]), fusion.kv.v[l], x,
                             tempering_of(fusion, l));
     }
+    model.finish(pos, token, fusion.kv, x, temperings(fusion, model.n_kept()));
     fusion.kv.n_rows = pos + 1;
     fusion.logits = model.logits(x);
   }
@@ -478,7 +490,7 @@ void reference_decode(const ReferenceModel& model, ReferenceFusion& fusion,
 void reference_replace(const ReferenceModel& model, ReferenceFusion& fusion,
                        std::vector<int32_t>& all, size_t first, size_t n_old,
                        const std::vector<int32_t>& tokens) {
-  const uint32_t n_layers = model.config().n_layers;
+  const uint32_t n_layers = model.n_kept();
   const ReferenceKv before = fusion.kv;
   const auto rows = [&](uint32_t l, const std::vector<double>& plane, size_t from, size_t to) {
     const size_t dim = model.plane_dim(l);

@@ -173,7 +173,7 @@ blendpp::FuseOptions fuse_options(const AskOptions& options, const Choice& choic
 
 struct Answer {
   std::string text;
-  std::vector<serve::ToolCall> calls;
+  std::vector<std::string> calls;  // a line each
   blendpp::Generated generated;
   nlohmann::json logprobs = nlohmann::json::array();  // of each token
   size_t n_shown = 0, n_taken_back = 0;               // with --exact
@@ -297,20 +297,20 @@ Answer generate(blendpp::Fusion& fusion, const blendpp::Grammar* grammar,
     answer.text += text;
     show(text);
   };
-  std::optional<serve::ToolCallReader> reader;
+  std::optional<blendpp::CallReader> reader;
   if (functions != nullptr) reader.emplace(functions->reader());
   answer.generated = fusion.generate(generate, [&](int32_t token, std::string_view text) {
-    reader ? add(reader->take(token, text)) : add(text);
+    add(reader ? reader->add(token, text) : text);
     return true;
   });
   if (reader) {
     add(reader->end(!answer.generated.by_stop_token));
-    answer.calls = reader->calls();
+    for (const blendpp::CallInfo& call : reader->calls()) answer.calls.push_back(call_line(call));
   }
   end();
   if (options.common.json) return answer;
   for (size_t i = 0; i < answer.calls.size(); ++i) {
-    std::cout << (i > 0 || !answer.text.empty() ? "\n" : "") << call_line(answer.calls[i]);
+    std::cout << (i > 0 || !answer.text.empty() ? "\n" : "") << answer.calls[i];
   }
   return answer;
 }
@@ -359,8 +359,8 @@ nlohmann::json turn_json(const Turn& turn, const AskOptions& options) {
                         {"fusion", report_json(turn.report)}};
   if (!options.functions.file.empty()) {
     out["tool_calls"] = nlohmann::json::array();
-    for (const serve::ToolCall& call : turn.answer.calls) {
-      out["tool_calls"].push_back(nlohmann::json::parse(call_line(call)));
+    for (const std::string& call : turn.answer.calls) {
+      out["tool_calls"].push_back(nlohmann::json::parse(call));
     }
   }
   if (options.top_logprobs > 0) out["logprobs"] = turn.answer.logprobs;
@@ -407,11 +407,10 @@ void run(const AskOptions& options) {
   for (size_t i = 0; i < turns.size(); ++i) {
     turns[i].question = options.questions[i];
     turns[i].prompt = make_prompt(model, corpus, options, turns[i].question);
-    if (functions) turns[i].prompt = functions->prompt(model, turns[i].prompt);
     check_length(model, corpus, turns[i].prompt);
   }
   const std::unique_ptr<blendpp::Grammar> grammar =
-      functions ? functions->grammar(model) : grammar_of(model, options);
+      functions ? functions->grammar() : grammar_of(model, options);
   const blendpp::Store store = open_asked_store(ctx, options);
   if (corpus.profile != nullptr) store.set_codec_profile(*corpus.profile);
   std::unique_ptr<blendpp::Machine> machine;
@@ -687,6 +686,7 @@ void register_ask(CLI::App& app) {
       if (command->count(name) > 0) options->given.emplace_back(name);
     }
     options->chat.tools = read_functions(options->functions);
+    options->chat.must_call = options->functions.must_call();
     run(*options);
   });
 }

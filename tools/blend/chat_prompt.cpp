@@ -56,6 +56,7 @@ blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_
   }
   options.variables = chat.variables.c_str();
   options.tools = chat.tools.c_str();
+  if (chat.must_call) options.flags |= BLEND_CHAT_MUST_CALL;
   options.cancel = interrupt_token();
   return options;
 }

@@ -14,6 +14,7 @@ struct ChatChoice {
   std::string template_file;  // empty: the model's own
   std::string variables;      // a JSON object
   std::string tools;          // a JSON list of the functions that an answer may call
+  bool must_call = false;     // the answer must be a call
 };
 // --chat excludes --question-template and --special where the command has them by now.
 void add_chat_options(CLI::App& app, ChatChoice& chat);

@@ -49,27 +49,22 @@ std::string read_functions(const FunctionChoice& choice) {
 
 Functions::Functions(const blendpp::Model& model, const FunctionChoice& choice,
                      const ChatChoice& chat)
-    : tools_(checked_functions(chat.tools, choice.which)) {
-  std::string source;
-  chat_options(chat, source);
-  form_ = serve::tool_form(model, source);
+    : model_(model), tools_(checked_functions(chat.tools, choice.which)) {
+  chat_options(chat, template_source_);
 }
 
-blendpp::Prompt Functions::prompt(const blendpp::Model& model, const blendpp::Prompt& asked) const {
-  return must_call() ? serve::call_prompt(model, form_, asked) : asked;
-}
-
-std::unique_ptr<blendpp::Grammar> Functions::grammar(const blendpp::Model& model) const {
-  if (!must_call()) return nullptr;
-  const std::string schema = serve::call_schema(tools_, form_.info.call_arguments);
+std::unique_ptr<blendpp::Grammar> Functions::grammar() const {
+  if (tools_.choice != serve::Tools::Choice::required) return nullptr;
   blendpp::GrammarOptions how;
   how.cancel = interrupt_token();
-  how.language = BLEND_GRAMMAR_JSON_SCHEMA;
-  how.text = schema.c_str();
-  return std::make_unique<blendpp::Grammar>(model, how);
+  how.language = BLEND_GRAMMAR_CALL;
+  how.text = tools_.json.c_str();
+  how.template_source = template_source_.c_str();
+  how.function = tools_.only.c_str();
+  return std::make_unique<blendpp::Grammar>(model_, how);
 }
 
-std::string call_line(const serve::ToolCall& call) {
+std::string call_line(const blendpp::CallInfo& call) {
   auto arguments = nlohmann::ordered_json::parse(call.arguments, nullptr, false);
   if (arguments.is_discarded()) arguments = call.arguments;
   const nlohmann::ordered_json line = {{"name", call.name}, {"arguments", std::move(arguments)}};

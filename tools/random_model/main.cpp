@@ -22,7 +22,10 @@ const char* const kUsage =
     "  --format gguf|hf a GGUF file, or a Hugging Face directory (gguf)\n"
     "  --layers N  --d-model N  --heads N  --kv-heads N  --head-dim N  --d-ff N  --vocab N\n"
     "  --context N  --window N  --seed N\n"
-    "  --experts N  --experts-used N  --expert-d-ff N  of families that have experts\n"
+    "  --experts N  --experts-used N  --expert-d-ff N  --shared-d-ff N  where there are experts\n"
+    "  --rotary-dim N  --delta-key-heads N  --delta-heads N  --delta-dim N  of qwen35 and its kin\n"
+    "  --attend-every N --ssm-groups N  --ssm-heads N  --ssm-head-dim N  --ssm-state N  of "
+    "granite4_h\n"
     "  --dtype f32|f16|bf16|q8_0|q4_k|iq4_xs|...   of the matrices\n"
     "  --tied 0|1       the output is the embedding\n";
 
@@ -60,12 +63,28 @@ int run(int argc, char** argv) {
   RandomModelSpec spec;
   (void)set_family("llama2", spec);
   const std::map<std::string, uint32_t*> numbers = {
-      {"--layers", &spec.n_layers},     {"--d-model", &spec.d_model},
-      {"--heads", &spec.n_heads},       {"--kv-heads", &spec.n_kv_heads},
-      {"--head-dim", &spec.head_dim},   {"--d-ff", &spec.d_ff},
-      {"--vocab", &spec.n_vocab},       {"--context", &spec.context},
-      {"--window", &spec.window},       {"--experts", &spec.n_experts},
-      {"--experts-used", &spec.n_used}, {"--expert-d-ff", &spec.expert_d_ff},
+      {"--layers", &spec.n_layers},
+      {"--d-model", &spec.d_model},
+      {"--heads", &spec.n_heads},
+      {"--kv-heads", &spec.n_kv_heads},
+      {"--head-dim", &spec.head_dim},
+      {"--d-ff", &spec.d_ff},
+      {"--vocab", &spec.n_vocab},
+      {"--context", &spec.context},
+      {"--window", &spec.window},
+      {"--experts", &spec.n_experts},
+      {"--experts-used", &spec.n_used},
+      {"--expert-d-ff", &spec.expert_d_ff},
+      {"--shared-d-ff", &spec.shared_d_ff},
+      {"--rotary-dim", &spec.rotary_dim},
+      {"--delta-key-heads", &spec.delta_k_heads},
+      {"--delta-heads", &spec.delta_v_heads},
+      {"--delta-dim", &spec.delta_dim},
+      {"--attend-every", &spec.attend_every},
+      {"--ssm-groups", &spec.ssm_groups},
+      {"--ssm-heads", &spec.ssm_heads},
+      {"--ssm-head-dim", &spec.ssm_head_dim},
+      {"--ssm-state", &spec.ssm_state},
   };
   std::string path;
   bool directory = false;
@@ -109,7 +128,10 @@ int run(int argc, char** argv) {
   }
   if (path.empty()) return usage("no path");
   for (const auto& [name, value] : numbers) {
-    const bool may_be_none = name == "--window" || name.starts_with("--expert");
+    // Of some families alone, or 0 has a meaning.
+    const bool may_be_none = name == "--window" || name == "--rotary-dim" ||
+                             name.starts_with("--expert") || name == "--shared-d-ff" ||
+                             name.starts_with("--delta") || name.starts_with("--ssm");
     if (*value == 0 && !may_be_none) return usage(name + " must not be 0");
   }
   if (directory) {

@@ -52,6 +52,7 @@ INFOS = {
     "model_info": "describes an open model",
     "lora_info": "is a LoRA adapter that a model was opened with",
     "template_info": "is what a chat template has a place for, and how calls of functions are written by it",
+    "call_info": "is a call of a function in an answer",
     "store_stat": "is the state of a store",
     "codec_stat": "is what one codec holds in a store",
     "chunk_info": "describes one stored chunk",

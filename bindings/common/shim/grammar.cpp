@@ -13,7 +13,10 @@ Grammar* Grammar::open(const Model& model, const GrammarOptions& options, Outcom
   return guarded(out, [&] {
     const GrammarOptions& s = options;
     require_complete(s);
-    (void)blendpp::detail::c_string(s.text, "the grammar");  // C's text ends at a NUL
+    // C's text ends at a NUL.
+    (void)blendpp::detail::c_string(s.text, "the grammar");
+    (void)blendpp::detail::c_string(s.template_source, "the template");
+    (void)blendpp::detail::c_string(s.function, "the function");
     blendpp::GrammarOptions c;
     give(c, s);
     c.cancel = raw(s.cancel_);

@@ -4,6 +4,7 @@
 
 #include "blend_fields.h"
 #include "call.h"
+#include "calls.h"
 #include "context.h"
 #include "fusion.h"
 #include "grammar.h"

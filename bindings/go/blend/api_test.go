@@ -59,6 +59,31 @@ func TestLoras(t *testing.T) {
 	}
 }
 
+func TestBOSOnlyWhereTheModelExpectsIt(t *testing.T) {
+	data := must(os.ReadFile(modelPath))(t)
+	const key = "tokenizer.ggml.add_bos_token"
+	at := strings.Index(string(data), key) + len(key) + 4 // past the type
+	if data[at] != 1 {
+		t.Fatalf("%d is no true", data[at])
+	}
+	data[at] = 0
+	path := filepath.Join(t.TempDir(), "no-bos.gguf")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	without := must(blend.OpenModel(bg, ctx, path, nil))(t)
+	defer without.Close()
+	if info := must(without.Info())(t); info.AddBOS || info.BOSToken < 0 {
+		t.Errorf("%+v", info)
+	}
+	if none := must(without.Tokenize("", blend.TokenizeBOS))(t); len(none) != 0 {
+		t.Errorf("BOS is there: %v", none)
+	}
+	if prompt := must(without.TextPrompt(bg, blend.Documents("a"), "b", nil))(t); len(prompt) != 2 {
+		t.Errorf("a chunk and a question: %v", prompt)
+	}
+}
+
 func TestTokenizeThereAndBack(t *testing.T) {
 	for _, text := range []string{"", "a", documents[0], "na\u00efve \u96ea \x00 z", "\xff\xfe"} {
 		ids := tokens(t, text)

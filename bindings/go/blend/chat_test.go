@@ -39,6 +39,84 @@ func TestTemplateInfo(t *testing.T) {
 	}
 }
 
+func TestCallReader(t *testing.T) {
+	options := &blend.CallReaderOptions{TemplateSource: "{{ tools }}{{ messages[0].content }}<tool_call>",
+		Tools: `[{"function": {"name": "find"}}]`}
+	reader, err := blend.OpenCallReader(model, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown string
+	for _, piece := range []string{"Grüße. <tool_", `call>{"name": "find", "arguments": {"b": 1.50}}</tool_call>`,
+		"<tool_call>x</tool_call>", `<tool_call>{"name": "find", "argum`} {
+		text, err := reader.Add(-1, piece)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown += text
+	}
+	text, err := reader.End(true)
+	if shown+text != "Grüße.<tool_call>x</tool_call>" || err != nil {
+		t.Fatalf("%q, %v", shown+text, err)
+	}
+	calls, err := reader.Calls()
+	if err != nil || len(calls) != 2 || calls[0].Name != "find" || calls[0].Arguments != `{"b": 1.50}` ||
+		calls[0].IsCut || !calls[1].IsCut {
+		t.Fatalf("%+v, %v", calls, err)
+	}
+	if _, err = reader.Add(-1, "more"); !errors.Is(err, blend.ErrInvalidArgument) {
+		t.Fatal(err)
+	}
+	reader.Close()
+	if _, err = reader.Calls(); !errors.Is(err, blend.ErrClosed) {
+		t.Fatal(err)
+	}
+	if _, err = blend.OpenCallReader(model, nil); !errors.Is(err, blend.ErrNotFound) {
+		t.Fatal(err)
+	}
+	options.Tools = "{}"
+	if _, err = blend.OpenCallReader(model, options); !errors.Is(err, blend.ErrInvalidArgument) {
+		t.Fatal(err)
+	}
+}
+
+func TestMustCall(t *testing.T) {
+	const tools = `[{"function": {"name": "find", "parameters": {"properties": {"who": {"const": "Ada"}},
+		"required": ["who"]}}}, {"name": "time"}]`
+	messages := []blend.ChatMessage{{Role: "user", Content: "Who?"}}
+	options := &blend.ChatOptions{TemplateSource: chatTemplate, Tools: tools, MustCall: true}
+	text, err := model.ChatText(bg, messages, nil, options)
+	if err != nil || !strings.HasSuffix(text, "[assistant]<tool_call>\n") {
+		t.Fatalf("%q, %v", text, err)
+	}
+	how := &blend.GrammarOptions{Language: blend.GrammarCall, Text: tools, Function: "find", TemplateSource: chatTemplate}
+	grammar, err := blend.OpenGrammar(bg, model, how)
+	if errors.Is(err, blend.ErrUnsupported) && strings.Contains(err.Error(), "BLEND_GRAMMAR") {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer grammar.Close()
+	prompt, err := model.Chat(bg, messages, nil, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fusion, err := model.Fuse(bg, store, prompt, &blend.FuseOptions{Policy: blend.PolicyFull, ReserveTokens: 60})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fusion.Close()
+	call, _ := generated(t, fusion, &blend.GenerateOptions{MaxTokens: 60, Grammar: grammar})
+	if call != `{"name": "find", "arguments": {"who": "Ada"}}` {
+		t.Fatalf("%q", call)
+	}
+	how.Function = "moon"
+	if _, err := blend.OpenGrammar(bg, model, how); !errors.Is(err, blend.ErrInvalidArgument) {
+		t.Fatal(err)
+	}
+}
+
 func TestChat(t *testing.T) {
 	messages := []blend.ChatMessage{{Role: "system", Content: "Be brief."}, {Role: "user", Content: question}}
 	ids, err := model.Tokenize(documents[0], 0)

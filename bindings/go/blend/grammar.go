@@ -20,7 +20,8 @@ type GrammarOptions struct {
 
 // OpenGrammar compiles a grammar. options may be nil. Errors: ErrInvalidArgument (the text cannot be used,
 // or nothing satisfies it), ErrUnsupported (names what of it cannot be kept; or this build has no
-// grammars), ErrCancelled.
+// grammars), ErrCancelled; of a call also ErrNotFound (the model has no chat template) and ErrFormat (it
+// cannot be parsed).
 func OpenGrammar(ctx context.Context, m *Model, options *GrammarOptions) (*Grammar, error) {
 	if m == nil || m.raw == nil {
 		return nil, closed("model")

@@ -18,6 +18,7 @@ works. On the main thread Ctrl-C stops a call. Errors are :class:`BlendError`, o
 
 from . import errors, raw as _raw
 from ._call import Cancel
+from ._calls import CallReader
 from ._context import Context
 from ._enums import (RATIO_AUTO, RATIO_FIDELITY, AdviceFlags, Codec, Correction, DriftInputs, Eviction, FusionFlags,
                      Dtype, GrammarLanguage, LogLevel, Metric, Miss, Norm, OnUntrusted, Policy, Pooling,
@@ -25,7 +26,7 @@ from ._enums import (RATIO_AUTO, RATIO_FIDELITY, AdviceFlags, Codec, Correction,
 from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, Generation, Token
 from ._grammar import Grammar
-from ._infos import (Advice, ChunkInfo, CodecCost, CodecStat, FusionInfo, LayerInfo, MachineInfo, Measurement,
+from ._infos import (Advice, CallInfo, ChunkInfo, CodecCost, CodecStat, FusionInfo, LayerInfo, MachineInfo, Measurement,
                      LoraInfo, ModelInfo, ProfileInfo, SegmentInfo, StoreStat, TemplateInfo, Verdict)
 from ._missing import MissingFileError
 from ._model import CorpusChunk, CorpusRecord, Model, Stored
@@ -41,7 +42,7 @@ from .errors import *  # noqa: F401,F403
 __version__: str = _raw.version()
 
 __all__ = [
-    "Advice", "AdviceFlags", "BlendError", "Cancel", "ChunkInfo", "Codec", "CodecCost", "CodecStat", "Context",
+    "Advice", "AdviceFlags", "BlendError", "CallInfo", "CallReader", "Cancel", "ChunkInfo", "Codec", "CodecCost", "CodecStat", "Context",
     "CorpusChunk", "CorpusRecord", "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
     "Generation", "Dtype", "Grammar", "GrammarLanguage", "LayerInfo", "LogLevel", "LogRecord", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
     "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Layerwise", "Policy", "Pooling", "Profile", "ProfileInfo", "Prompt", "PromptSegment",

@@ -13,7 +13,7 @@ from ._infos import FusionInfo
 from ._model import Model
 from ._prompt import Prompt
 from ._store import Store
-from ._tools import ToolCall, ToolCallReader, ToolForm, Tools
+from ._tools import CallForm, ToolCall, ToolCallReader, Tools, kept_grammars
 from ._types import Path
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Answer(Iterator[str]):
 
     def __init__(self, engine: "Engine", prompt: Prompt, fuse: "FuseKeywords", generate: Mapping[str, Any],
                  reader: Optional[ToolCallReader] = None, parallel: bool = True) -> None:
-        self._reader, self._parallel = reader, parallel
+        self._reader, self._parallel, self._ended = reader, parallel, False
         self._cancel = Cancel()
         most = generate.get("max_tokens", 256)
         self._fusion = engine.model.fuse(engine.store, prompt,
@@ -40,8 +40,9 @@ class Answer(Iterator[str]):
             if self._reader is None:
                 return next(self._generation).text
             for token in self._generation:
-                return self._reader.take(token.id, token.text)
-            rest = self._reader.end()
+                return self._reader.take(token.text, token.id)
+            rest = "" if self._ended else self._reader.end()
+            self._ended = True
             if rest:
                 return rest
             raise StopIteration
@@ -91,8 +92,8 @@ class Engine:
         self.model = model if isinstance(model, Model) else Model(self._ctx(), model)
         self.store = store if isinstance(store, Store) else Store(self._ctx(), store)
         opened = self.model
-        self._grammar = lru_cache(16)(lambda schema: Grammar(opened, language="json_schema", text=schema))
-        self._form = lru_cache(4)(lambda template_source: ToolForm(opened, template_source))
+        self._grammars = grammars = kept_grammars(opened)
+        self._form = lru_cache(4)(lambda template_source: CallForm(opened, template_source, grammars))
 
     def _ctx(self) -> Context:
         assert self.context is not None
@@ -112,16 +113,15 @@ class Engine:
                      tools: Optional[Tools] = None) -> Prompt:
         """By the chat template; of a model that has none, what the messages say, line by line."""
         if self.has_template(options):
-            given = {"tools": json.dumps(tools.functions)} if tools else {}
-            prompt = self.model.chat(messages, documents=[passage(document) for document in documents],
-                                     **{**options, **given})
-            return self._tool_form(options).call_prompt(prompt) if tools and tools.must_call else prompt
+            given = {"tools": tools.json, "must_call": tools.must_call} if tools else {}
+            return self.model.chat(messages, documents=[passage(document) for document in documents],
+                                   **{**options, **given})
         if tools:
             raise ValueError("the model has no chat template, which tools need: give one, "
                              'chat_options={"template_source": ...}')
         return self.completion("\n".join(message["content"] for message in messages), documents)
 
-    def _tool_form(self, options: Mapping[str, Any]) -> ToolForm:
+    def _call_form(self, options: Mapping[str, Any]) -> CallForm:
         return self._form(options.get("template_source") or "")
 
     def opening(self, system: str, documents: Sequence[str], options: Mapping[str, Any],
@@ -141,18 +141,18 @@ class Engine:
         """Fuses; the text is generated as it is asked for. tools, options: those of the conversation."""
         if not tools:
             return Answer(self, prompt, fuse, generate)
-        form = self._tool_form(options)
-        reader = ToolCallReader(form, tools.names, tools.must_call)
+        form = self._call_form(options)
+        reader = form.reader(tools)
         generate = dict(generate)
         if tools.must_call:
-            generate["grammar"] = self.grammar(tools.schema(form.info.call_arguments))
+            generate["grammar"] = form.grammar(tools)
         elif not tools.parallel and form.info.call_close:
             generate["stop"] = [*generate.get("stop", ()), form.info.call_close]  # the end of the first call
         return Answer(self, prompt, fuse, generate, reader, tools.parallel)
 
     def grammar(self, schema: str) -> Grammar:
-        """Of answers that satisfy a JSON schema. The 16 used last are kept."""
-        return self._grammar(schema)
+        """Of answers that satisfy a JSON schema."""
+        return self._grammars(language="json_schema", text=schema)
 
 
 def passage(text: str) -> str:

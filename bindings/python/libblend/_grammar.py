@@ -10,14 +10,16 @@ from ._model_base import ModelBase
 
 
 class Grammar(Closable):
-    """What a generated text must be, compiled for a model's tokenizer: any JSON object, or what `text` says.
-    Immutable, thread-safe; for any number of calls of :meth:`Fusion.generate`.
+    """What a generated text must be, compiled for a model's tokenizer: any JSON object, or what `text` says,
+    such as a JSON schema, or the functions of which one must be called. Immutable, thread-safe; for any number
+    of calls of :meth:`Fusion.generate`.
 
         Grammar(model, language="json_schema", text=json.dumps(schema))
 
     # blend:documentation grammar_options
     Raises InvalidArgumentError (the text cannot be used, or nothing satisfies it), UnsupportedError (names
-    what of it cannot be kept; or this build has no grammars), CancelledError.
+    what of it cannot be kept; or this build has no grammars), CancelledError; of a call also NotFoundError (the
+    model has no chat template) and FormatError (it cannot be parsed).
     """
 
     def __init__(self, model: ModelBase, *,

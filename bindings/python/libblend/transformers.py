@@ -321,8 +321,15 @@ def _check(config: Any, inner: Any) -> None:
     types = set(getattr(config, "layer_types", None) or ())
     if types - {"full_attention", "sliding_attention"}:
         raise ValueError(f"a {kind} model has layers of {', '.join(sorted(types))}: only full and sliding attention are fused")
+    if getattr(config, "num_kv_shared_layers", 0):
+        raise ValueError(f"layers of this {kind} model share K and V: only layers with their own are fused")
+    sizes = {getattr(getattr(layer, "self_attn", None), "head_dim", None) for layer in inner.layers}
+    if len(sizes) > 1:
+        raise ValueError(f"layers of this {kind} model have heads of different sizes: only layers that are alike are fused")
+    if getattr(config, "kv_lora_rank", None):
+        raise ValueError(f"a row of this {kind} model is a latent one that heads share: only K and V of heads are fused")
     if getattr(config, "use_bidirectional_attention", False):
-        raise ValueError(f"this {kind} model's rows see rows behind them: its chunks cannot be stored")
+        raise ValueError(f"this {kind} model's rows see rows after them: its chunks cannot be stored")
     attention = getattr(config, "_attn_implementation", "eager")
     if attention not in ("sdpa", "eager"):
         raise ValueError(f'attention "{attention}" takes no mask of our own: load the model with attn_implementation="sdpa"')

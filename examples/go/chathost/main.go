@@ -25,10 +25,10 @@ type chat struct {
 		Content string `json:"content"`
 		members
 	} `json:"messages"`
-	Documents []string        `json:"documents"`
-	Tools     []tool          `json:"tools"`
-	Schema    json.RawMessage `json:"schema"`
-	MaxTokens int             `json:"max_tokens"`
+	Documents []string          `json:"documents"`
+	Tools     []json.RawMessage `json:"tools"`
+	Schema    json.RawMessage   `json:"schema"`
+	MaxTokens int               `json:"max_tokens"`
 }
 
 // What a message has besides its words.
@@ -37,45 +37,32 @@ type members struct {
 	ToolCallID string          `json:"tool_call_id,omitempty"`
 }
 
-type tool struct {
-	Type     string `json:"type"`
-	Function struct {
-		Name        string          `json:"name"`
-		Description string          `json:"description"`
-		Parameters  json.RawMessage `json:"parameters"`
-	} `json:"function"`
-}
-
-// In this order: the model says which function it calls, then with what.
-type properties struct {
-	Name struct {
-		Const string `json:"const"`
-	} `json:"name"`
-	Arguments json.RawMessage `json:"arguments"`
-}
-
-// What the answer must be: JSON of a schema, or a call of one of the tools; nil: any text.
-func (h *host) grammar(r *http.Request, asked *chat) (*blend.Grammar, error) {
-	var calls []any
-	for _, t := range asked.Tools {
-		call := properties{Arguments: t.Function.Parameters}
-		call.Name.Const = t.Function.Name
-		calls = append(calls, map[string]any{"type": "object", "required": []string{"name", "arguments"}, "properties": call})
-	}
-	schema := asked.Schema
-	if len(calls) > 0 {
-		var err error
-		if schema, err = json.Marshal(map[string]any{"anyOf": calls}); err != nil {
+// How the prompt is written. With tools, its answer must be a call of one of them.
+func (h *host) prompt(asked *chat) (*blend.TextOptions, error) {
+	texts := *h.texts
+	if len(asked.Tools) > 0 {
+		tools, err := json.Marshal(asked.Tools)
+		if err != nil {
 			return nil, err
 		}
+		texts.Tools, texts.MustCall = string(tools), true
 	}
-	if schema == nil {
-		return nil, nil
-	}
-	return blend.OpenGrammar(r.Context(), h.model, &blend.GrammarOptions{Language: blend.GrammarJsonSchema, Text: string(schema)})
+	return &texts, nil
 }
 
-func (h *host) fuse(r *http.Request, asked *chat) (*blend.Fusion, error) {
+// What the answer must be: a call of one of the tools, or JSON of a schema; nil: any text.
+func (h *host) grammar(r *http.Request, asked *chat, texts *blend.TextOptions) (*blend.Grammar, error) {
+	if texts.MustCall {
+		return blend.OpenGrammar(r.Context(), h.model, &blend.GrammarOptions{Language: blend.GrammarCall, Text: texts.Tools,
+			TemplateSource: texts.TemplateSource})
+	}
+	if asked.Schema == nil || string(asked.Schema) == "null" {
+		return nil, nil
+	}
+	return blend.OpenGrammar(r.Context(), h.model, &blend.GrammarOptions{Language: blend.GrammarJsonSchema, Text: string(asked.Schema)})
+}
+
+func (h *host) fuse(r *http.Request, asked *chat, texts *blend.TextOptions) (*blend.Fusion, error) {
 	var messages []blend.ChatMessage
 	for _, m := range asked.Messages {
 		more, err := json.Marshal(m.members)
@@ -84,28 +71,24 @@ func (h *host) fuse(r *http.Request, asked *chat) (*blend.Fusion, error) {
 		}
 		messages = append(messages, blend.ChatMessage{Role: m.Role, Content: m.Content, Members: string(more)})
 	}
-	texts := *h.texts
-	if len(asked.Tools) > 0 {
-		tools, err := json.Marshal(asked.Tools)
-		if err != nil {
-			return nil, err
-		}
-		texts.Tools = string(tools)
-	}
-	return h.model.FuseMessages(r.Context(), h.store, messages, blend.Documents(asked.Documents...), &texts, nil)
+	return h.model.FuseMessages(r.Context(), h.store, messages, blend.Documents(asked.Documents...), texts, nil)
 }
 
 func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	asked := chat{MaxTokens: 64}
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&asked)
+	var texts *blend.TextOptions
+	if err == nil {
+		texts, err = h.prompt(&asked)
+	}
 	var grammar *blend.Grammar
 	if err == nil {
-		grammar, err = h.grammar(r, &asked)
+		grammar, err = h.grammar(r, &asked, texts)
 		defer grammar.Close()
 	}
 	var fusion *blend.Fusion
 	if err == nil {
-		fusion, err = h.fuse(r, &asked)
+		fusion, err = h.fuse(r, &asked, texts)
 	}
 	if err != nil {
 		w.Header().Set("Content-Type", "application/json")

@@ -1,4 +1,4 @@
-// What a generated text must be: JSON, a JSON schema, a regular expression, a grammar.
+// What a generated text must be: JSON, a JSON schema, a regular expression, a grammar, a call.
 #ifndef BLEND_CPP_GRAMMAR_HPP
 #define BLEND_CPP_GRAMMAR_HPP
 

@@ -21,13 +21,15 @@ namespace {
 using kernels::kKeyBlock;
 
 // Parameters that all blocks of an attention share; the sinks are those of KV head 0.
-kernels::AttentionBlock shape_of(const CpuKvCache& cache, const AttentionRule& rule, size_t cols) {
-  const kernels::KvLayout& layout = cache.layout();
+kernels::AttentionBlock shape_of(const CpuKvCache& cache, uint32_t layer, const AttentionRule& rule,
+                                 size_t cols) {
+  const kernels::KvLayout& layout = cache.layout(layer);
   kernels::AttentionBlock shape;
   shape.q_stride = shape.out_stride = cols;
   shape.group = cols / (layout.n_kv_heads * layout.head_dim);
   shape.head_dim = layout.head_dim;
   shape.v_stride = layout.v_stride();
+  shape.values_from = layout.values_from;
   shape.scale = rule.scale_of(layout.head_dim);
   shape.window = rule.window;
   shape.softcap = rule.softcap;
@@ -36,7 +38,15 @@ kernels::AttentionBlock shape_of(const CpuKvCache& cache, const AttentionRule& r
   return shape;
 }
 
-constexpr double kWorthSharing = 5e5;  // FLOPs
+constexpr double kAttentionWorthSharing = 5e5;  // FLOPs
+
+// Query heads of a task, where all tasks with whole groups would be fewer than threads: those of
+// one KV head may be many (latent rows). A head has the same bits in any task.
+size_t heads_of_task(size_t group, size_t n_tasks, size_t n_threads) {
+  constexpr size_t kLeast = 8;
+  const size_t parts = std::max<size_t>(1, n_threads / std::max<size_t>(1, n_tasks));
+  return std::min(group, std::max(kLeast, (group + parts - 1) / parts));
+}
 
 }  // namespace
 
@@ -71,14 +81,14 @@ Status CpuBackend::write_kv(KvCache& cache, uint32_t layer, const RopeTable& rop
                             const uint32_t* pos) {
   const auto& c = static_cast<const CpuKvCache&>(cache);
   const auto& table = static_cast<const CpuRopeTable&>(rope);
-  const size_t rows = static_cast<size_t>(kv.rows), kv_dim = c.kv_dim();
+  const size_t rows = static_cast<size_t>(kv.rows), kv_dim = c.kv_dim(layer);
   const uint32_t limit = std::min(c.capacity(), table.n_positions());
   for (size_t i = 0; i < rows; ++i) {
     if (pos[i] >= limit) return outside("write_kv", pos[i], limit);
   }
   if (rows > 0) static_cast<CpuKvCache&>(cache).wrote(*std::min_element(pos, pos + rows));
-  if (c.convolves(layer)) return write_rows(pool_, c, layer, kv, pos);
-  const size_t per_thread = KeyBlockWriter::scratch_floats(kv_dim);
+  if (c.mixes(layer)) return write_rows(pool_, c, layer, kv, pos);
+  const size_t per_thread = KeyBlockWriter::scratch_floats(c.layout(layer));
   BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
   // A piece begins with the first row of a key block, so that threads share no cache line of K.
   const auto aligned = [&](size_t i) {
@@ -117,35 +127,37 @@ Status CpuBackend::move_rows(const KvCache& src, KvCache& dst, const RopeTable& 
   const auto distance = static_cast<uint32_t>(std::abs(static_cast<int64_t>(rows.turn)));
   if (distance >= table.n_positions()) return outside("move_rows", distance, table.n_positions());
   if (rows.n > 0) static_cast<CpuKvCache&>(dst).wrote(rows.to);
-  if (s.convolves(rows.src_layer)) {
+  if (s.mixes(rows.src_layer)) {
     cpu::move_rows(s, d, rows);
     return Status::ok();
   }
-  const size_t n_kv_heads = s.layout().n_kv_heads, head_dim = s.layout().head_dim;
+  const kernels::KvLayout& layout = s.layout(rows.src_layer);
+  const size_t n_kv_heads = layout.n_kv_heads, head_dim = layout.head_dim;
   const kernels::KeyMove keys{table.row(distance, 1, head_dim), rows.from, rows.to, rows.n};
   const float sin_sign = rows.turn < 0 ? -1.0f : 1.0f;
   // A head at a time, K or V: inside one the order of the rows matters.
+  const size_t kinds = layout.latent() ? 1 : 2;
   const auto head = [&](size_t begin, size_t end, uint32_t) {
     for (size_t task = begin; task < end; ++task) {
-      const size_t h = task / 2;
-      if (task % 2 == 0) {
+      const size_t h = task / kinds;
+      if (task % kinds == 0) {
         kernels::move_keys(keys, sin_sign, s.dtype(), s.key(rows.src_layer, h, 0),
                            d.key(rows.dst_layer, h, 0));
       } else {
         std::memmove(d.value(rows.dst_layer, h, rows.to), s.value(rows.src_layer, h, rows.from),
-                     rows.n * s.layout().v_stride() * static_cast<size_t>(dtype_size(s.dtype())));
+                     rows.n * layout.v_stride() * static_cast<size_t>(dtype_size(s.dtype())));
       }
     }
   };
   const size_t grain = row_grain(rows.n * head_dim);
-  pool_.parallel_for(2 * n_kv_heads, grain, head);
+  pool_.parallel_for(kinds * n_kv_heads, grain, head);
   return Status::ok();
 }
 
 Status CpuBackend::attention(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
                              Tensor q, const uint32_t* pos, Tensor out) {
   const auto& c = static_cast<const CpuKvCache&>(cache);
-  const kernels::KvLayout& layout = c.layout();
+  const kernels::KvLayout& layout = c.layout(layer);
   const size_t rows = static_cast<size_t>(q.rows), cols = static_cast<size_t>(q.cols);
   if (rows == 0) return Status::ok();
   if (pos[rows - 1] >= c.capacity()) return outside("attention", pos[rows - 1], c.capacity());
@@ -156,22 +168,26 @@ Status CpuBackend::attention(const KvCache& cache, uint32_t layer, const Attenti
   const size_t per_thread = kernels::attention_scratch_floats(block_rows, group, head_dim);
   BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
 
-  const kernels::AttentionBlock shape = shape_of(c, rule, cols);
-  const size_t n_tasks = n_kv_heads * n_blocks;
+  const kernels::AttentionBlock shape = shape_of(c, layer, rule, cols);
+  const size_t part = heads_of_task(group, n_kv_heads * n_blocks, pool_.n_threads());
+  const size_t n_parts = (group + part - 1) / part, per_block = n_kv_heads * n_parts;
+  const size_t n_tasks = per_block * n_blocks;
   const double flops = 4.0 * static_cast<double>(rows) * static_cast<double>(cols) *
                        static_cast<double>(pos[rows - 1] + 1);
-  const size_t grain = flops < kWorthSharing ? n_tasks : 1;
+  const size_t grain = flops < kAttentionWorthSharing ? n_tasks : 1;
   pool_.parallel_for(n_tasks, grain, [&](size_t begin, size_t end, uint32_t thread) {
     for (size_t task = begin; task < end; ++task) {
       // The last rows see the most keys; they go first, so that threads finish together.
-      const size_t first = (n_blocks - 1 - task / n_kv_heads) * block_rows;
-      const size_t head = task % n_kv_heads;
+      const size_t first = (n_blocks - 1 - task / per_block) * block_rows;
+      const size_t head = task % per_block / n_parts, skipped = task % n_parts * part;
+      const size_t at = first * cols + (head * group + skipped) * head_dim;
       kernels::AttentionBlock block = shape;
-      if (block.sinks != nullptr) block.sinks += head * group;
+      block.group = std::min(part, group - skipped);
+      if (block.sinks != nullptr) block.sinks += head * group + skipped;
       block.n_rows = std::min(block_rows, rows - first);
       block.pos = pos + first;
-      block.q = static_cast<const float*>(q.data) + first * cols + head * group * head_dim;
-      block.out = static_cast<float*>(out.data) + first * cols + head * group * head_dim;
+      block.q = static_cast<const float*>(q.data) + at;
+      block.out = static_cast<float*>(out.data) + at;
       block.k = c.key(layer, head, 0);
       block.v = c.value(layer, head, 0);
       kernels::attention(block, reinterpret_cast<float*>(scratch.data()) + per_thread * thread);
@@ -189,25 +205,30 @@ Status CpuBackend::attention_each(uint32_t layer, const AttentionRule& rule, Ten
     slots += r.pos + 1;
   }
   const auto& first = static_cast<const CpuKvCache&>(*rows[0].cache);
-  const size_t cols = static_cast<size_t>(q.cols), n_kv_heads = first.layout().n_kv_heads;
-  const kernels::AttentionBlock shape = shape_of(first, rule, cols);
+  const size_t cols = static_cast<size_t>(q.cols), n_kv_heads = first.layout(layer).n_kv_heads;
+  const kernels::AttentionBlock shape = shape_of(first, layer, rule, cols);
   const size_t per_thread = kernels::attention_scratch_floats(1, shape.group, shape.head_dim);
   BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
-  const size_t n_tasks = n_kv_heads * rows.size();
-  const size_t grain = 4.0 * static_cast<double>(cols) * slots < kWorthSharing ? n_tasks : 1;
+  const size_t part = heads_of_task(shape.group, n_kv_heads * rows.size(), pool_.n_threads());
+  const size_t n_parts = (shape.group + part - 1) / part;
+  const size_t n_tasks = n_kv_heads * n_parts * rows.size();
+  const size_t grain =
+      4.0 * static_cast<double>(cols) * slots < kAttentionWorthSharing ? n_tasks : 1;
   pool_.parallel_for(n_tasks, grain, [&](size_t begin, size_t end, uint32_t thread) {
     for (size_t task = begin; task < end; ++task) {
       // One head for all rows, one after the other: forks share memory of their common rows, which
       // is then in a near cache.
       const RowOver& r = rows[task % rows.size()];
-      const size_t head = task / rows.size();
+      const size_t head = task / rows.size() / n_parts,
+                   skipped = task / rows.size() % n_parts * part;
       const auto& c = static_cast<const CpuKvCache&>(*r.cache);
       kernels::AttentionBlock block = shape;
-      if (block.sinks != nullptr) block.sinks += head * shape.group;
+      block.group = std::min(part, shape.group - skipped);
+      if (block.sinks != nullptr) block.sinks += head * shape.group + skipped;
       block.n_rows = 1;
       block.pos = &r.pos;
       float* const row = static_cast<float*>(q.data) + r.row * cols;
-      block.q = block.out = row + head * shape.group * shape.head_dim;
+      block.q = block.out = row + (head * shape.group + skipped) * shape.head_dim;
       block.k = c.key(layer, head, 0);
       block.v = c.value(layer, head, 0);
       kernels::attention(block, reinterpret_cast<float*>(scratch.data()) + per_thread * thread);

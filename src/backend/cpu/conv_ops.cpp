@@ -98,17 +98,17 @@ Status CpuConvOps::convolve_each(uint32_t layer, const Weight& taps, Tensor c,
 
 Status write_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer, Tensor u,
                   const uint32_t* pos) {
-  const size_t dim = cache.row_dim();
+  const size_t dim = cache.row_dim(), rows = static_cast<size_t>(u.rows);
   const auto* const from = static_cast<const float*>(u.data);
   std::atomic<bool> finite{true};
-  pool.parallel_for(
-      static_cast<size_t>(u.rows), row_grain(dim), [&](size_t begin, size_t end, uint32_t) {
-        for (size_t i = begin; i < end; ++i) {
-          if (!kernels::encode(from + i * dim, dim, cache.dtype(), cache.row(layer, pos[i]))) {
-            finite.store(false, std::memory_order_relaxed);
-          }
-        }
-      });
+  if (rows > 0) cache.states(layer).changed(*std::min_element(pos, pos + rows));
+  pool.parallel_for(rows, row_grain(dim), [&](size_t begin, size_t end, uint32_t) {
+    for (size_t i = begin; i < end; ++i) {
+      if (!kernels::encode(from + i * dim, dim, cache.dtype(), cache.row(layer, pos[i]))) {
+        finite.store(false, std::memory_order_relaxed);
+      }
+    }
+  });
   return finite ? Status::ok() : cache_not_finite(cache, layer);
 }
 
@@ -119,6 +119,7 @@ Status scatter_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer,
   std::atomic<bool> finite{true};
   for (const StoredRun& run : runs) {
     const size_t row_bytes = half * static_cast<size_t>(dtype_size(run.dtype));
+    cache.states(layer).changed(run.first);
     pool.parallel_for(run.n_rows, row_grain(2 * half), [&](size_t begin, size_t end, uint32_t) {
       float wide[256];
       for (size_t i = begin; i < end; ++i) {
@@ -157,9 +158,15 @@ void read_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer, uint32
 }
 
 void move_rows(const CpuKvCache& from, const CpuKvCache& to, const RowMove& rows) {
+  if (rows.n == 0) return;
   const size_t row_bytes = from.row_dim() * static_cast<size_t>(dtype_size(from.dtype()));
   std::memmove(to.row(rows.dst_layer, rows.to), from.row(rows.src_layer, rows.from),
                rows.n * row_bytes);
+  DeltaStates& states = to.states(rows.dst_layer);
+  states.changed(rows.to);
+  if (&from != &to && rows.from == 0 && rows.to == 0) {
+    states.adopt(from.states(rows.src_layer), rows.n);
+  }
 }
 
 }  // namespace blend::cpu

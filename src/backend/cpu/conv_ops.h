@@ -1,4 +1,5 @@
-// CpuConvOps: the ConvOps of the CpuBackend, and rows of u into its caches and out of them.
+// CpuConvOps: the ConvOps of the CpuBackend, and rows of other kinds than K | V into its
+// caches and out of them.
 #pragma once
 
 #include <span>
@@ -24,8 +25,8 @@ class CpuConvOps final : public ConvOps {
   ThreadPool& pool_;
 };
 
-// What write_kv(), scatter(), read_kv() and move_rows() do in a layer that convolves; their checks
-// of slots come before. u: [rows, row_dim].
+// What write_kv(), scatter(), read_kv() and move_rows() do in a layer that does not attend; their
+// checks of slots come before. u: [rows, row_dim].
 Status write_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer, Tensor u,
                   const uint32_t* pos);
 Status scatter_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer,

@@ -5,12 +5,17 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/conv_ops.h"
+#include "backend/cpu/delta_ops.h"
 #include "backend/cpu/expert_ops.h"
+#include "backend/cpu/family_ops.h"
 #include "backend/cpu/fusion_ops.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/host_ops.h"
 #include "backend/cpu/int8_gemm.h"
+#include "backend/cpu/latent_ops.h"
 #include "backend/cpu/scratch.h"
+#include "backend/cpu/stream_ops.h"
+#include "cpu/few_rows.h"
 #include "cpu/isa.h"
 
 namespace blend::cpu {
@@ -24,7 +29,7 @@ class CpuBackend final : public Backend {
       : pool_(pool), cache_dtype_(cache_dtype), gemm_(pool, scratch_), int8_gemm_(pool, scratch_) {
     traits_.cache_bytes = dtype_size(cache_dtype);
     traits_.mapped_weights = traits_.int8_weights = true;
-    traits_.step_rows = 24;  // with more, weights kept as in the file are decoded (gemm.h)
+    traits_.step_rows = kernels::kFewRowsAlways;  // with more, mapped weights may be decoded
   }
 
   const char* name() const override { return name_.c_str(); }
@@ -37,6 +42,10 @@ class CpuBackend final : public Backend {
   RecordOps* record_ops() override { return nullptr; }
   ExpertOps* experts() override { return &experts_; }
   ConvOps* conv() override { return &conv_; }
+  DeltaOps* delta() override { return &delta_; }
+  FamilyOps* family() override { return &family_; }
+  StreamOps* streams() override { return &streams_; }
+  LatentOps* latent() override { return &latent_; }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;
   Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) override {
@@ -89,8 +98,13 @@ class CpuBackend final : public Backend {
   CpuFusionOps fusion_{pool_, scratch_};
   CpuHostOps host_{pool_, scratch_};
   CpuConvOps conv_{pool_};
+  CpuDeltaOps delta_{pool_, scratch_};
+  CpuFamilyOps family_{pool_, scratch_};
+  CpuStreamOps streams_{pool_};
   CpuExpertOps experts_{pool_, gemm_, int8_gemm_,
                         [this](auto parts, WeightForm form) { return make_matrix(parts, form); }};
+  CpuLatentOps latent_{pool_, scratch_, gemm_,
+                       [this](auto parts, WeightForm form) { return make_matrix(parts, form); }};
 };
 
 }  // namespace blend::cpu

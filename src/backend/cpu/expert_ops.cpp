@@ -1,6 +1,7 @@
 #include "backend/cpu/expert_ops.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "backend/cpu/gate.h"
@@ -15,9 +16,28 @@ namespace {
 // Sorted rows at a time, unless one expert has more.
 constexpr uint32_t kMostPlaces = 1024;
 
+// Elements of what an expert's first matrix makes of a row: gate and up, or up alone.
+size_t inner_dim(const ModelConfig& config) {
+  return (size_t{config.ffn_matrices()} - 1) * config.experts.d_ff;
+}
+
 uint32_t n_places(const Experts& experts, uint32_t n_rows) {
   const uint64_t all = uint64_t{n_rows} * experts.used;
   return static_cast<uint32_t>(std::min<uint64_t>(all, std::max(kMostPlaces, n_rows)));
+}
+
+// Sums that do not wait for one another; the same on every machine.
+float product(const float* a, const float* b, size_t n) {
+  constexpr size_t kSums = 16;
+  float sums[kSums] = {};
+  size_t i = 0;
+  for (; i + kSums <= n; i += kSums) {
+    for (size_t j = 0; j < kSums; ++j) sums[j] += a[i + j] * b[i + j];
+  }
+  for (size_t j = 0; i < n; ++i, ++j) sums[j] += a[i] * b[i];
+  float sum = 0;
+  for (const float s : sums) sum += s;
+  return sum;
 }
 
 }  // namespace
@@ -28,10 +48,10 @@ struct CpuExpertOps::Scratch {
   float* weights;           // [rows, used]
   SortedRows sorted;        //
   Gemm::Product* products;  // [count]
-  float* x;                 // [places, d_model]
-  float* gate_up;           // [places, 2 * d_ff]
+  float* x;                 // [places, expert_dim]
+  float* gate_up;           // [places, inner_dim]
   float* act;               // [places, d_ff]
-  float* out;               // [places, d_model]
+  float* out;               // [places, expert_dim]
   uint32_t places;
   size_t bytes;
 
@@ -52,10 +72,10 @@ struct CpuExpertOps::Scratch {
     take(sorted.row, choices);
     take(sorted.place, choices);
     take(products, e.count);
-    take(x, n * config.d_model);
-    take(gate_up, n * 2 * e.d_ff);
+    take(x, n * config.expert_dim());
+    take(gate_up, n * inner_dim(config));
     take(act, n * e.d_ff);
-    take(out, n * config.d_model);
+    take(out, n * config.expert_dim());
   }
 };
 
@@ -77,6 +97,26 @@ Result<std::unique_ptr<Weight>> CpuExpertOps::load(
 
 size_t CpuExpertOps::scratch_bytes(const ModelConfig& config, uint32_t max_rows) const {
   return Scratch(config, max_rows, nullptr).bytes;
+}
+
+Status CpuExpertOps::weigh(const Weight& vector, Tensor by, Tensor x) {
+  const auto& v = static_cast<const CpuVector&>(vector);
+  if (v.size() != by.cols || by.rows != x.rows) {
+    return make_error(BLEND_E_INTERNAL, "weigh: [%lld, %lld] by %lld, for %lld rows",
+                      static_cast<long long>(by.rows), static_cast<long long>(by.cols),
+                      static_cast<long long>(v.size()), static_cast<long long>(x.rows));
+  }
+  const auto d = static_cast<size_t>(by.cols), cols = static_cast<size_t>(x.cols);
+  const auto* const from = static_cast<const float*>(by.data);
+  auto* const to = static_cast<float*>(x.data);
+  pool_.parallel_for(
+      static_cast<size_t>(x.rows), row_grain(d + cols), [&](size_t i, size_t last, uint32_t) {
+        for (; i < last; ++i) {
+          const float weight = 1 / (1 + std::exp(-product(from + i * d, v.data(), d)));
+          for (size_t c = 0; c < cols; ++c) to[i * cols + c] *= weight;
+        }
+      });
+  return Status::ok();
 }
 
 Status CpuExpertOps::run(const ExpertLayer& layer, const ModelConfig& config, Tensor x,
@@ -107,13 +147,18 @@ Status CpuExpertOps::run(const ExpertLayer& layer, const ModelConfig& config, Te
 void CpuExpertOps::choose(const ExpertLayer& layer, const Experts& experts, Tensor scores,
                           const Scratch& s) {
   const float* const bias = elements_of(layer.choice_bias);
+  const float* const scale = elements_of(layer.scale);
   auto* const all = static_cast<float*>(scores.data);
   // An exponential costs as much as some elements of a copy.
   pool_.parallel_for(static_cast<size_t>(scores.rows), row_grain(size_t{16} * experts.count),
                      [&](size_t begin, size_t end, uint32_t) {
                        for (size_t i = begin; i < end; ++i) {
-                         choose_experts(experts, all + i * experts.count, bias,
-                                        s.chosen + i * experts.used, s.weights + i * experts.used);
+                         uint32_t* const chosen = s.chosen + i * experts.used;
+                         float* const weights = s.weights + i * experts.used;
+                         choose_experts(experts, all + i * experts.count, bias, chosen, weights);
+                         for (uint32_t j = 0; scale != nullptr && j < experts.used; ++j) {
+                           weights[j] *= scale[chosen[j]];
+                         }
                        }
                      });
 }
@@ -121,7 +166,7 @@ void CpuExpertOps::choose(const ExpertLayer& layer, const Experts& experts, Tens
 Status CpuExpertOps::run_some(const ExpertLayer& layer, const ModelConfig& config, uint32_t begin,
                               uint32_t end, Tensor x, Tensor y, const Scratch& s) {
   const uint32_t used = config.experts.used;
-  const size_t d = config.d_model, d_ff = config.experts.d_ff;
+  const size_t d = config.expert_dim(), d_ff = config.experts.d_ff, inner = inner_dim(config);
   const uint32_t first = s.sorted.first[begin], n = s.sorted.first[end] - first;
   const auto* const from = static_cast<const float*>(x.data);
   pool_.parallel_for(n, row_grain(d), [&](size_t i, size_t last, uint32_t) {
@@ -141,8 +186,8 @@ Status CpuExpertOps::run_some(const ExpertLayer& layer, const ModelConfig& confi
     }
     return multiply({s.products, n_products});
   };
-  BLEND_RETURN_IF_ERROR(multiply_all(layer.gate_up, s.x, d, s.gate_up, 2 * d_ff));
-  add_biases(layer.gate_up_bias, begin, end, s, 2 * d_ff, s.gate_up);
+  BLEND_RETURN_IF_ERROR(multiply_all(layer.gate_up, s.x, d, s.gate_up, inner));
+  add_biases(layer.gate_up_bias, begin, end, s, inner, s.gate_up);
   gate(config, n, s.gate_up, s.act);
   BLEND_RETURN_IF_ERROR(multiply_all(layer.down, s.act, d_ff, s.out, d));
   add_biases(layer.down_bias, begin, end, s, d, s.out);
@@ -191,11 +236,11 @@ void CpuExpertOps::add_biases(const Weight* bias, uint32_t begin, uint32_t end, 
 void CpuExpertOps::gate(const ModelConfig& config, uint32_t n_rows, const float* gate_up,
                         float* out) {
   const auto gated = gate_of(config.activation);
-  const size_t d_ff = config.experts.d_ff;
+  const size_t d_ff = config.experts.d_ff, inner = inner_dim(config);
   pool_.parallel_for(n_rows, row_grain(2 * d_ff), [&](size_t i, size_t last, uint32_t) {
     for (; i < last; ++i) {
-      const float* const row = gate_up + i * 2 * d_ff;
-      gated(row, row + d_ff, d_ff, out + i * d_ff);
+      const float* const row = gate_up + i * inner;
+      gated(row, row + inner - d_ff, d_ff, out + i * d_ff);
     }
   });
 }

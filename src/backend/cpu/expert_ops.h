@@ -14,12 +14,13 @@
 
 namespace blend::cpu {
 
-// A matrix of every expert. Immutable.
+// A matrix of every expert, or of every head. Immutable.
 class CpuExperts final : public Weight {
  public:
   explicit CpuExperts(std::vector<std::unique_ptr<CpuMatrix>> matrices)
       : matrices_(std::move(matrices)) {}
   size_t bytes() const override;
+  size_t size() const { return matrices_.size(); }
   const CpuMatrix& matrix(uint32_t expert) const { return *matrices_[expert]; }
 
  private:
@@ -41,6 +42,7 @@ class CpuExpertOps final : public ExpertOps {
   Result<std::unique_ptr<Weight>> load(std::span<const std::vector<const TensorView*>> parts,
                                        WeightForm form) override;
   size_t scratch_bytes(const ModelConfig& config, uint32_t max_rows) const override;
+  Status weigh(const Weight& vector, Tensor by, Tensor x) override;
   Status run(const ExpertLayer& layer, const ModelConfig& config, Tensor x, Tensor scores, Tensor y,
              DeviceBuffer& scratch) override;
 

@@ -14,7 +14,7 @@ Status CpuFusionOps::attention_tempered(const KvCache& cache, uint32_t layer,
                                         const AttentionRule& rule, Tensor q, const uint32_t* pos,
                                         const Tempering& tempering, Tensor out, float* mass) {
   const auto& c = static_cast<const CpuKvCache&>(cache);
-  const kernels::KvLayout& layout = c.layout();
+  const kernels::KvLayout& layout = c.layout(layer);
   const size_t rows = static_cast<size_t>(q.rows), cols = static_cast<size_t>(q.cols);
   if (rows == 0) return Status::ok();
   const uint32_t last = pos[rows - 1];
@@ -44,6 +44,7 @@ Status CpuFusionOps::attention_tempered(const KvCache& cache, uint32_t layer,
       block.dtype = c.dtype();
       block.head_dim = head_dim;
       block.v_stride = layout.v_stride();
+      block.values_from = layout.values_from;
       block.tempered = tempering.slots;
       block.scale = rule.scale_of(head_dim);
       block.window = rule.window;
@@ -66,7 +67,7 @@ Status CpuFusionOps::attention_tempered(const KvCache& cache, uint32_t layer,
 Status CpuFusionOps::attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
                                     Tensor q, const uint32_t* pos, float* mass) {
   const auto& c = static_cast<const CpuKvCache&>(cache);
-  const kernels::KvLayout& layout = c.layout();
+  const kernels::KvLayout& layout = c.layout(layer);
   const size_t rows = static_cast<size_t>(q.rows), cols = static_cast<size_t>(q.cols);
   if (rows == 0) return Status::ok();
   const uint32_t last = pos[rows - 1];

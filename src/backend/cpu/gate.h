@@ -12,6 +12,8 @@ inline auto gate_of(Activation activation) {
       return kernels::geglu;
     case Activation::clamped_silu:
       return kernels::clamped_swiglu;
+    case Activation::relu2:  // up is its own gate
+      return kernels::reglu;
     case Activation::silu:
       break;
   }

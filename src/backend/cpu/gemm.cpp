@@ -20,9 +20,9 @@ constexpr int64_t kAtOnce = 4;
 
 // The type of panels of these parts: their own type, where all have the same.
 DType panel_dtype(const StackedParts& stacked) {
-  const TensorView& first = *stacked.parts()[0];
-  for (const TensorView* part : stacked.parts()) {
-    if (part->blocks != BlockType::none || part->dtype != first.dtype) return DType::f32;
+  const TensorView& first = stacked.parts()[0];
+  for (const TensorView& part : stacked.parts()) {
+    if (part.blocks != BlockType::none || part.dtype != first.dtype) return DType::f32;
   }
   return first.dtype == DType::f16 && !kernels::gemm_widens_f16() ? DType::f32 : first.dtype;
 }

@@ -61,8 +61,11 @@ void decode_slice(const DecodedMatrix& w, const Tile& t, float* rows, float* pan
 int64_t few_rows_most(const PackedMatrix& /*w*/) {
   return static_cast<int64_t>(kernels::kRowsAsTheyAre);
 }
-int64_t few_rows_most(const DecodedMatrix& /*w*/) {
-  return static_cast<int64_t>(kernels::kFewRowsMost);
+int64_t few_rows_most(const DecodedMatrix& w) {
+  kernels::FewRows first;
+  w.kept_rows(0, first);
+  return static_cast<int64_t>(
+      kernels::few_rows_most(first.dtype, first.blocks, static_cast<size_t>(w.in())));
 }
 
 void multiply_columns(const PackedMatrix& w, const GemmRows& rows, int64_t first, int64_t last,

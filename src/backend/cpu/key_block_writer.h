@@ -16,26 +16,38 @@ namespace blend::cpu {
 // Writes rows of one key block into the cache: K is rotated in scratch, then transposed.
 class KeyBlockWriter {
  public:
-  static size_t scratch_floats(size_t kv_dim) { return kernels::kKeyBlock * stride(kv_dim); }
+  static size_t scratch_floats(const kernels::KvLayout& layout) {
+    return kernels::kKeyBlock * stride(layout);
+  }
 
   KeyBlockWriter(const CpuKvCache& cache, uint32_t layer, const CpuRopeTable& rope, float* scratch)
-      : cache_(cache), layer_(layer), rope_(rope), kv_dim_(cache.kv_dim()), scratch_(scratch) {}
+      : cache_(cache),
+        layer_(layer),
+        rope_(rope),
+        kv_dim_(cache.kv_dim(layer)),
+        scratch_(scratch) {}
 
   // k, v: [kv_dim] of dtype. drift: [2 * kv_dim], added to K | V; null: nothing is.
   void add(const std::byte* k, const std::byte* v, DType dtype, uint32_t slot,
            const float* drift = nullptr) {
-    float* const row = scratch_ + n_ * stride(kv_dim_);
-    // First V, which uses the scratch row that K then occupies.
-    put_value(v, dtype, drift == nullptr ? nullptr : drift + kv_dim_, slot, row);
+    const kernels::KvLayout& layout = cache_.layout(layer_);
+    float* const row = scratch_ + n_ * stride(layout);
+    const float* const v_drift = drift == nullptr ? nullptr : drift + kv_dim_;
+    if (layout.latent()) {
+      decode(v, dtype, kv_dim_, v_drift, row + kv_dim_);  // one key, in halves
+    } else {
+      // First V, which uses the scratch row that K then occupies.
+      put_value(v, dtype, v_drift, slot, row);
+    }
     decode(k, dtype, kv_dim_, drift, row);
-    kernels::rope(rope_.row(slot, cache_.layout().n_kv_heads, cache_.layout().head_dim), row);
+    kernels::rope(rope_.row(slot, layout.n_kv_heads, layout.head_dim), row);
     slots_[n_++] = slot;
     if (n_ == kernels::kKeyBlock) flush();
   }
   // False: K or V of a row so far is not finite in the cache's 16 bits.
   bool flush() {
-    const kernels::KvLayout& layout = cache_.layout();
-    finite_ &= kernels::scatter_k(scratch_, stride(kv_dim_), slots_, n_, layout, cache_.dtype(),
+    const kernels::KvLayout& layout = cache_.layout(layer_);
+    finite_ &= kernels::scatter_k(scratch_, stride(layout), slots_, n_, layout, cache_.dtype(),
                                   cache_.k(layer_));
     n_ = 0;
     return finite_;
@@ -43,7 +55,9 @@ class KeyBlockWriter {
 
  private:
   // Not a power of two, so that sixteen rows do not map to the same cache set.
-  static size_t stride(size_t kv_dim) { return kv_dim + 16; }
+  static size_t stride(const kernels::KvLayout& layout) {
+    return layout.n_kv_heads * layout.head_dim + 16;
+  }
 
   static size_t size_of(DType dtype) { return static_cast<size_t>(dtype_size(dtype)); }
   // from: [n] of dtype; added (may be null), out: [n].
@@ -56,7 +70,7 @@ class KeyBlockWriter {
   }
   // wide: [head_dim], overwritten.
   void put_value(const std::byte* v, DType dtype, const float* added, uint32_t slot, float* wide) {
-    const kernels::KvLayout& layout = cache_.layout();
+    const kernels::KvLayout& layout = cache_.layout(layer_);
     const size_t dim = layout.head_dim;
     const bool as_it_is = added == nullptr && dtype == cache_.dtype();
     for (size_t h = 0; h < layout.n_kv_heads; ++h) {

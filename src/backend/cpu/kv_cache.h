@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cpu/delta_states.h"
 #include "backend/cpu/kv_memory.h"
 #include "backend/kv_cache.h"
 #include "cpu/kv_layout.h"
@@ -16,50 +17,60 @@
 
 namespace blend::cpu {
 
-// Concurrent calls may touch different layers, or different slots in blocks of 16. Memory is not
-// initialised: attention reads a slot only for a row at or after it.
+// Concurrent calls may touch different layers or, in layers that attend, different slots in blocks
+// of 16. Memory is not initialised: attention reads a slot only for a row at or after it.
 class CpuKvCache final : public KvCache {
  public:
   static Result<std::unique_ptr<CpuKvCache>> create(const ModelConfig& config, uint32_t capacity,
                                                     DType dtype) {
-    kernels::KvLayout layout;
-    layout.n_kv_heads = config.n_kv_heads;
-    layout.head_dim = config.head_dim;
-    layout.slots = kernels::round_up(capacity, kernels::kSlotMultiple);
     Places places;
-    places.row_dim = config.conv.taps == 0 ? 0 : config.d_model;
+    places.row_dim = config.mixer_row_dim();
     size_t bytes = 0;
-    for (uint32_t i = 0; i < config.n_layers; ++i) {
+    for (uint32_t i = 0; i < config.n_kept(); ++i) {
+      const Heads heads = config.heads(i);
+      kernels::KvLayout layout;
+      layout.n_kv_heads = heads.n_kv;
+      layout.head_dim = config.key_dim(i);
+      layout.values_from = config.latent.rope;
+      layout.slots = kernels::round_up(capacity, kernels::kSlotMultiple);
       places.at.push_back(bytes);
-      places.convolves.push_back(config.conv.has(i));
-      const size_t elements = config.conv.has(i) ? layout.slots * places.row_dim
-                                                 : layout.k_elements() + layout.v_elements();
+      places.layouts.push_back(layout);
+      places.mixes.push_back(config.mixer.has(i));
+      const size_t elements = config.mixer.has(i) ? layout.slots * places.row_dim
+                                                  : layout.k_elements() + layout.v_elements();
       bytes += kernels::round_up(elements * size_of(dtype), kAlignment);
     }
     BLEND_ASSIGN(KvMemory memory, KvMemory::allocate(bytes));
     return std::unique_ptr<CpuKvCache>(
-        new CpuKvCache(layout, std::move(places), capacity, dtype, std::move(memory)));
+        new CpuKvCache(std::move(places), capacity, dtype, std::move(memory)));
   }
 
   uint32_t capacity() const override { return capacity_; }
-  const kernels::KvLayout& layout() const { return layout_; }
-  size_t kv_dim() const { return layout_.n_kv_heads * layout_.head_dim; }
+  const kernels::KvLayout& layout(uint32_t layer) const { return places_.layouts[layer]; }
+  size_t kv_dim(uint32_t layer) const { return layout(layer).kv_dim(); }
   DType dtype() const { return dtype_; }
   std::byte* k(uint32_t layer) const { return memory_.data() + places_.at[layer]; }
-  // Element 0 of a slot's key (the next is kKeyBlock elements on), and of its value.
+  // Element 0 of a slot's key (the next is kKeyBlock elements on), and of its value; null where
+  // there are no values besides keys.
   std::byte* key(uint32_t layer, size_t head, size_t slot) const {
-    return k(layer) + layout_.k_offset(head, slot) * size_of(dtype_);
+    return k(layer) + layout(layer).k_offset(head, slot) * size_of(dtype_);
   }
   std::byte* value(uint32_t layer, size_t head, size_t slot) const {
-    return k(layer) + (layout_.k_elements() + layout_.v_offset(head, slot)) * size_of(dtype_);
+    const kernels::KvLayout& of = layout(layer);
+    if (of.latent()) return nullptr;
+    return k(layer) + (of.k_elements() + of.v_offset(head, slot)) * size_of(dtype_);
   }
 
-  // Whether a layer keeps u (model/config.h), and a slot's, [row_dim].
-  bool convolves(uint32_t layer) const { return places_.convolves[layer]; }
+  // Whether a layer keeps rows of another kind (RowMixer in model/config.h), and a slot's,
+  // [row_dim].
+  bool mixes(uint32_t layer) const { return places_.mixes[layer]; }
   size_t row_dim() const { return places_.row_dim; }
   std::byte* row(uint32_t layer, size_t slot) const {
     return k(layer) + slot * places_.row_dim * size_of(dtype_);
   }
+
+  // What is derived from such a layer's rows; empty where nothing is.
+  DeltaStates& states(uint32_t layer) const { return states_[layer]; }
 
   // To be called by writers of slots from `first` on.
   void wrote(uint32_t first) {
@@ -90,42 +101,47 @@ class CpuKvCache final : public KvCache {
       std::memcpy(memory.data() + r.first, memory_.data() + r.first, r.n);
     }
     std::unique_ptr<CpuKvCache> other(
-        new CpuKvCache(layout_, places_, capacity_, dtype_, std::move(memory)));
+        new CpuKvCache(places_, capacity_, dtype_, std::move(memory)));
     other->n_clean_ = clean;
+    for (size_t layer = 0; layer < states_.size(); ++layer) {
+      other->states_[layer].adopt(states_[layer], n_rows);
+    }
     return other;
   }
 
   static constexpr size_t kAlignment = 64;
   // Where layers are.
   struct Places {
-    std::vector<size_t> at;       // [n_layers] bytes
-    std::vector<bool> convolves;  // [n_layers]
-    size_t row_dim = 0;           // of u
+    std::vector<size_t> at;                  // [n_layers] bytes
+    std::vector<kernels::KvLayout> layouts;  // [n_layers] where they attend
+    std::vector<bool> mixes;  // [n_layers]: whether it keeps rows of another kind than K | V
+    size_t row_dim = 0;       // of those
   };
 
-  CpuKvCache(const kernels::KvLayout& layout, Places places, uint32_t capacity, DType dtype,
-             KvMemory memory)
-      : layout_(layout),
-        places_(std::move(places)),
+  CpuKvCache(Places places, uint32_t capacity, DType dtype, KvMemory memory)
+      : places_(std::move(places)),
         capacity_(capacity),
         dtype_(dtype),
-        memory_(std::move(memory)) {}
+        memory_(std::move(memory)),
+        states_(places_.at.size()) {}
   // The bytes of slots [first, last), and of those that lie in one key block with them.
   std::vector<KvMemory::Range> ranges(uint32_t first, uint32_t last) const {
     std::vector<KvMemory::Range> out;
     if (first >= last) return out;
     const size_t begin = first / kernels::kKeyBlock * kernels::kKeyBlock;
     const size_t end = kernels::round_up(last, kernels::kKeyBlock);
-    const size_t k_bytes = (end - begin) * layout_.head_dim * size_of(dtype_);
-    const size_t v_bytes = (end - begin) * layout_.v_stride() * size_of(dtype_);
     for (uint32_t layer = 0; layer < places_.at.size(); ++layer) {
-      if (convolves(layer)) {
+      if (mixes(layer)) {
         out.push_back({static_cast<size_t>(row(layer, begin) - memory_.data()),
                        (end - begin) * row_dim() * size_of(dtype_)});
         continue;
       }
-      for (size_t head = 0; head < layout_.n_kv_heads; ++head) {
+      const kernels::KvLayout& of = layout(layer);
+      const size_t k_bytes = (end - begin) * of.head_dim * size_of(dtype_);
+      const size_t v_bytes = (end - begin) * of.v_stride() * size_of(dtype_);
+      for (size_t head = 0; head < of.n_kv_heads; ++head) {
         out.push_back({static_cast<size_t>(key(layer, head, begin) - memory_.data()), k_bytes});
+        if (of.latent()) continue;
         out.push_back({static_cast<size_t>(value(layer, head, begin) - memory_.data()), v_bytes});
       }
     }
@@ -133,12 +149,12 @@ class CpuKvCache final : public KvCache {
   }
   static size_t size_of(DType dtype) { return static_cast<size_t>(dtype_size(dtype)); }
 
-  kernels::KvLayout layout_;
   Places places_;
   uint32_t capacity_;
   DType dtype_;
   KvMemory memory_;
-  std::atomic<uint32_t> n_clean_{0};  // of shared memory: slots not written to since
+  mutable std::vector<DeltaStates> states_;  // [n_layers]
+  std::atomic<uint32_t> n_clean_{0};         // of shared memory: slots not written to since
 };
 
 }  // namespace blend::cpu

@@ -13,7 +13,7 @@ Result<StackedParts> StackedParts::of(std::span<const TensorView* const> parts) 
                         part->name.c_str(), parts[0]->name.c_str());
     }
     out.rows_ += part->rows();
-    out.parts_.push_back(part);
+    out.parts_.push_back(*part);
   }
   if (out.rows_ == 0) return make_error(BLEND_E_INTERNAL, "a weight matrix without elements");
   return out;
@@ -21,8 +21,8 @@ Result<StackedParts> StackedParts::of(std::span<const TensorView* const> parts) 
 
 std::pair<const TensorView*, int64_t> StackedParts::part_of(int64_t i) const {
   size_t part = 0;
-  for (; i >= parts_[part]->rows(); ++part) i -= parts_[part]->rows();
-  return {parts_[part], i};
+  for (; i >= parts_[part].rows(); ++part) i -= parts_[part].rows();
+  return {&parts_[part], i};
 }
 
 Status StackedParts::decode_row(int64_t i, float* row) const {

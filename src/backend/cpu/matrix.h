@@ -66,22 +66,23 @@ class DecodedMatrix : public CpuMatrix {
   using CpuMatrix::CpuMatrix;
 };
 
-// Matrices of a model file stacked along their rows. Valid while their ModelSource lives.
+// Matrices of a model file stacked along their rows, or some rows of each. Valid while their
+// ModelSource lives.
 class StackedParts {
  public:
   // INTERNAL where they have different columns, or no elements.
   static Result<StackedParts> of(std::span<const TensorView* const> parts);
 
   int64_t rows() const { return rows_; }
-  int64_t cols() const { return parts_[0]->cols(); }
-  std::span<const TensorView* const> parts() const { return parts_; }
+  int64_t cols() const { return parts_[0].cols(); }
+  std::span<const TensorView> parts() const { return parts_; }
   // The part that has row i, and which of its rows that is.
   std::pair<const TensorView*, int64_t> part_of(int64_t i) const;
   // Row i as f32, [cols()]. NUMERIC names the tensor and position of a NaN or infinity.
   Status decode_row(int64_t i, float* row) const;
 
  private:
-  std::vector<const TensorView*> parts_;
+  std::vector<TensorView> parts_;
   int64_t rows_ = 0;
 };
 

@@ -40,9 +40,9 @@ struct Best {
   }
 };
 
-// The scores of a group's two best experts together.
+// The scores of a group's two best experts together, or its best one's.
 template <typename Score>
-float score_of_group(uint32_t first, uint32_t size, const Score& score) {
+float score_of_group(uint32_t first, uint32_t size, bool by_best, const Score& score) {
   float best = score(first), second = score(first + 1);
   if (second > best) std::swap(best, second);
   for (uint32_t e = first + 2; e < first + size; ++e) {
@@ -54,7 +54,7 @@ float score_of_group(uint32_t first, uint32_t size, const Score& score) {
       second = s;
     }
   }
-  return best + second;
+  return by_best ? best : best + second;
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ void choose_experts(const Experts& experts, float* scores, const float* bias, ui
     float of_groups[kMaxExpertGroups];
     Best best{groups, of_groups, experts.used_groups};
     for (uint32_t g = 0; g < experts.groups; ++g) {
-      best.offer(g, score_of_group(g * size, size, score));
+      best.offer(g, score_of_group(g * size, size, experts.groups_by_best, score));
     }
     std::sort(groups, groups + experts.used_groups);
   } else {

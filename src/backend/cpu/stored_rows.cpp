@@ -35,12 +35,13 @@ Status CpuFusionOps::scatter(KvCache& cache, uint32_t layer, const RopeTable& ro
     n_blocks += blocks(run);
     static_cast<CpuKvCache&>(cache).wrote(run.first);
   }
-  if (c.convolves(layer)) return scatter_rows(pool_, c, layer, runs, skip);
+  if (c.mixes(layer)) return scatter_rows(pool_, c, layer, runs, skip);
   const auto drift_of = [&](size_t slot) -> const float* {
     if (correction == nullptr || correction->row[slot] == Correction::kNone) return nullptr;
-    return static_cast<const float*>(correction->kv.data) + correction->row[slot] * 2 * c.kv_dim();
+    return static_cast<const float*>(correction->kv.data) +
+           correction->row[slot] * 2 * c.kv_dim(layer);
   };
-  const size_t per_thread = KeyBlockWriter::scratch_floats(c.kv_dim());
+  const size_t per_thread = KeyBlockWriter::scratch_floats(c.layout(layer));
   BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
   std::atomic<bool> finite{true};
   pool_.parallel_for(n_blocks, 4, [&](size_t begin, size_t end, uint32_t thread) {
@@ -49,7 +50,7 @@ Status CpuFusionOps::scatter(KvCache& cache, uint32_t layer, const RopeTable& ro
     size_t run_begin = 0;
     for (const StoredRun& run : runs) {
       const size_t run_end = run_begin + blocks(run);
-      const size_t row_bytes = c.kv_dim() * static_cast<size_t>(dtype_size(run.dtype));
+      const size_t row_bytes = c.kv_dim(layer) * static_cast<size_t>(dtype_size(run.dtype));
       for (; begin < end && begin < run_end; ++begin) {
         const size_t block = run.first / kKeyBlock + (begin - run_begin);
         const size_t first = std::max<size_t>(run.first, block * kKeyBlock);
@@ -72,13 +73,13 @@ Status CpuFusionOps::read_kv(const KvCache& cache, uint32_t layer, const RopeTab
                              uint32_t first, Tensor kv) {
   const auto& c = static_cast<const CpuKvCache&>(cache);
   const auto& table = static_cast<const CpuRopeTable&>(rope);
-  const kernels::KvLayout& layout = c.layout();
-  const size_t rows = static_cast<size_t>(kv.rows), kv_dim = c.kv_dim(), dim = layout.head_dim;
+  const kernels::KvLayout& layout = c.layout(layer);
+  const size_t rows = static_cast<size_t>(kv.rows), kv_dim = c.kv_dim(layer), dim = layout.head_dim;
   const uint32_t limit = std::min(c.capacity(), table.n_positions());
   if (first > limit || rows > limit - first) {
     return outside("read_kv", first + rows, limit);
   }
-  if (c.convolves(layer)) {
+  if (c.mixes(layer)) {
     read_rows(pool_, c, layer, first, kv);
     return Status::ok();
   }
@@ -96,6 +97,7 @@ Status CpuFusionOps::read_kv(const KvCache& cache, uint32_t layer, const RopeTab
         for (size_t e = 0; e < dim; ++e) {
           out[h * dim + e] = kernels::cached_value(key, c.dtype(), e * kKeyBlock);
         }
+        if (layout.latent()) continue;  // that was both
         kernels::decode(c.value(layer, h, slot), c.dtype(), dim, out + kv_dim + h * dim);
       }
       kernels::RopeRow back = table.row(static_cast<uint32_t>(slot), layout.n_kv_heads, dim);

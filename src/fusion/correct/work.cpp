@@ -14,32 +14,41 @@ double Work::pairs(uint32_t layer, std::span<const uint32_t> rows) const {
 }
 
 void Work::add_kv(uint32_t layer, size_t n_rows) {
-  const uint32_t dim = config_->conv.has(layer) ? config_->d_model : config_->kv_dim();
-  flops_ += static_cast<double>(n_rows) * 2.0 * config_->d_model * 2.0 * dim;
+  // u is made of two projections.
+  const bool conv = config_->mixer.has(layer) && config_->mixer.kind == RowMixer::Kind::conv;
+  const double dim = conv ? 2.0 * config_->d_model : config_->row_dim(layer);
+  flops_ += static_cast<double>(n_rows) * 2.0 * config_->d_model * dim;
 }
 
 void Work::add_layer(uint32_t layer, std::span<const uint32_t> rows) {
-  const double q_dim = config_->q_dim(), d = config_->d_model;
-  double d_ff = config_->common_d_ff(layer);  // that one row goes through
+  const double d = config_->d_model;
+  double fed = d * config_->common_d_ff(layer);  // of each matrix that one row goes through
   if (config_->has_experts(layer)) {
     const Experts& e = config_->experts;
-    d_ff += static_cast<double>(e.used) * e.d_ff;
-    flops_ += static_cast<double>(rows.size()) * 2.0 * d * e.count;  // the router
+    fed += static_cast<double>(e.used) * e.d_ff * config_->expert_dim();
+    // The router, and what makes rows for experts and of theirs.
+    flops_ += static_cast<double>(rows.size()) * 2.0 * d * (e.count + 2.0 * e.latent);
   }
-  const bool convolves = config_->conv.has(layer);
-  const double inner = convolves ? d : q_dim;  // of C and the output, or Q and the output
-  flops_ += static_cast<double>(rows.size()) * 2.0 * (2.0 * d * inner + 3.0 * d * d_ff);
-  if (!convolves) flops_ += pairs(layer, rows) * 4.0 * q_dim;
+  const bool mixes = config_->mixer.has(layer);
+  // Of C, z, or Q with any gate; and of the output.
+  const double gate = config_->attn_gate ? config_->heads(layer).q_dim() : 0;
+  const double inner =
+      mixes ? d * 2.0 * config_->mixed_dim()
+            : config_->q_products(layer) + d * gate + config_->result_products(layer);
+  flops_ += static_cast<double>(rows.size()) * 2.0 * (inner + config_->ffn_matrices() * fed);
+  if (!mixes) flops_ += pairs(layer, rows) * 4.0 * config_->asked_dim(layer);
+  // Every row before the last is scanned, whether it is computed or not.
+  if (mixes && !rows.empty()) flops_ += (rows.back() + 1.0) * config_->mixer.scan_flops();
 }
 
 void Work::add_attention_mass(uint32_t layer, std::span<const uint32_t> rows) {
-  flops_ += static_cast<double>(rows.size()) * 2.0 * config_->d_model * config_->q_dim();
+  flops_ += static_cast<double>(rows.size()) * 2.0 * config_->q_products(layer);
   add_scores(layer, rows);
 }
 
 void Work::add_scores(uint32_t layer, std::span<const uint32_t> rows) {
-  if (config_->conv.has(layer)) return;
-  flops_ += pairs(layer, rows) * 2.0 * config_->q_dim();
+  if (config_->mixer.has(layer)) return;
+  flops_ += pairs(layer, rows) * 2.0 * config_->asked_dim(layer);
 }
 
 void Work::add_logits() {

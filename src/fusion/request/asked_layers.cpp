@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "control/check_layer.h"
+#include "model/config.h"
 
 namespace blend {
 namespace {
@@ -13,32 +14,32 @@ constexpr uint32_t kEarly = 1;
 constexpr uint32_t kLeftOut = 6;
 
 // The attending layer that is nearest to the last of `range`; before it if there is one.
-uint32_t attending(const LayerRange& range, uint32_t n_layers, const std::vector<bool>& convolves) {
+uint32_t attending(const LayerRange& range, uint32_t n_layers, const RowMixer& mixer) {
   for (uint32_t i = range.last + 1; i-- > range.first;) {
-    if (!convolves[i]) return i;
+    if (!mixer.has(i)) return i;
   }
   uint32_t later = range.last;
-  while (later + 1 < n_layers && convolves[later]) ++later;
-  if (!convolves[later]) return later;
+  while (later + 1 < n_layers && mixer.has(later)) ++later;
+  if (!mixer.has(later)) return later;
   uint32_t before = range.first;
-  while (before > 0 && convolves[before]) --before;
+  while (before > 0 && mixer.has(before)) --before;
   return before;
 }
 
 }  // namespace
 
-LayerRange asked_layers(Asks what, uint32_t n_layers, const std::vector<bool>& convolves) {
+LayerRange asked_layers(Asks what, uint32_t n_layers, const RowMixer& mixer) {
   LayerRange range{kEarly, kEarly};
   if (what == Asks::middle) {
     range.first = n_layers / kLeftOut;
     range.last = std::max(range.first, n_layers - 1 - n_layers / kLeftOut);
   }
-  if (convolves.empty()) return range;
+  if (!mixer.any()) return range;
   if (what != Asks::middle) {
-    const uint32_t early = dependent_layer(convolves, n_layers, kEarly);
+    const uint32_t early = dependent_layer(mixer, n_layers, kEarly);
     if (early < n_layers) return {early, early};
   }
-  range.last = attending(range, n_layers, convolves);
+  range.last = attending(range, n_layers, mixer);
   if (what != Asks::middle) range.first = range.last;
   range.first = std::min(range.first, range.last);
   return range;

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 namespace blend {
+
+struct RowMixer;  // model/config.h
 
 // The question's attention that a policy needs before layer 0.
 enum class Asks : uint8_t {
@@ -24,8 +25,7 @@ struct LayerRange {
 };
 
 // The layers whose attention is read: of these, those that attend; the last does. All layers up to
-// it are computed for the question's rows. n_layers >= 2; `what` is not `nothing`; convolves: of
-// model/config.h.
-LayerRange asked_layers(Asks what, uint32_t n_layers, const std::vector<bool>& convolves);
+// it are computed for the question's rows. n_layers >= 2; `what` is not `nothing`.
+LayerRange asked_layers(Asks what, uint32_t n_layers, const RowMixer& mixer);
 
 }  // namespace blend

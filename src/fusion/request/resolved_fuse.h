@@ -12,6 +12,7 @@
 #include "fusion/request/options.h"
 #include "fusion/request/policy_registry.h"
 #include "fusion/request/schedule.h"
+#include "model/config.h"
 
 namespace blend {
 
@@ -24,7 +25,7 @@ struct ResolvedFuse {
   Needs needs;                                     // of ranking
   bool tempers = false;  // rows that keep their stored K, V are attended to as APE does
   uint32_t n_layers = 0;
-  std::vector<bool> convolves;         // of the model's layers (model/config.h)
+  RowMixer mixer;                      // of the model (model/config.h)
   Schedule schedule;                   // with the ratio in force; empty: nothing is chosen
   bool own_schedule = false;           // the host's, with its ratios
   double ratio = kPaperRatio;          // the host's, or the start of an automatic one
@@ -39,7 +40,7 @@ struct ResolvedFuse {
   // Mean over the layers; `ratio` if no rows are chosen.
   double mean_ratio() const;
   // The layers at which a policy that probes reads the question's attention.
-  LayerRange asked() const { return asked_layers(needs.asks, n_layers, convolves); }
+  LayerRange asked() const { return asked_layers(needs.asks, n_layers, mixer); }
   // Whether the drift maps begin at the first check layer that measures.
   bool has_drift_for_schedule() const;
   // For a fuse that chooses rows: the first layer at which stored K, V of rows that are not exact

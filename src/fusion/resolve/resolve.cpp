@@ -6,6 +6,7 @@
 #include "fusion/prompt/prompt.h"
 #include "fusion/resolve/auto_ratio.h"
 #include "fusion/resolve/trust.h"
+#include "model/config.h"
 
 namespace blend {
 namespace {
@@ -22,24 +23,24 @@ std::string asking_policies() {
 double let_through(double ratio) { return std::min(1.0, std::max(0.15, 2 * ratio)); }
 
 // Rows are chosen by what K, V and attention say, so where a layer attends.
-Status check_attending(const Schedule& schedule, const std::vector<bool>& convolves) {
+Status check_attending(const Schedule& schedule, const RowMixer& mixer) {
   for (size_t i = 0; i < schedule.size(); ++i) {
     const uint32_t layer = schedule[i].layer;
-    if (layer == 0 || layer >= convolves.size() || !convolves[layer]) continue;
+    if (layer == 0 || !mixer.has(layer)) continue;
     std::string attending;
-    for (uint32_t at = 1; at < convolves.size(); ++at) {
-      if (!convolves[at]) attending += (attending.empty() ? "" : ", ") + std::to_string(at);
+    for (uint32_t at = 1; at < mixer.layers.size(); ++at) {
+      if (!mixer.has(at)) attending += (attending.empty() ? "" : ", ") + std::to_string(at);
     }
     return make_error(
         BLEND_E_INVALID_ARGUMENT,
-        "check_layers %zu: layer %u of this model convolves; those that attend are %s", i, layer,
+        "check_layers %zu: layer %u of this model does not attend; those that do are %s", i, layer,
         attending.c_str());
   }
   return Status::ok();
 }
 
 Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& options,
-                             double ratio, uint32_t n_layers, const std::vector<bool>& convolves) {
+                             double ratio, uint32_t n_layers, const RowMixer& mixer) {
   if (policy == nullptr) {
     if (options.check_layers.empty()) return Schedule{};
     return Status{BLEND_E_INVALID_ARGUMENT,
@@ -54,7 +55,7 @@ Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& o
                         " the first must be 0, where the question's attention chooses"};
     }
     if (measures || probes) {
-      BLEND_RETURN_IF_ERROR(check_attending(options.check_layers, convolves));
+      BLEND_RETURN_IF_ERROR(check_attending(options.check_layers, mixer));
     }
     return options.check_layers;
   }
@@ -75,10 +76,9 @@ Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& o
     return make_error(BLEND_E_INVALID_ARGUMENT, "check_layer %u must lie in 1 .. %u for this model",
                       options.check_layer, n_layers - 1);
   }
-  // Where layers convolve, the first ones know nothing of rows far away.
-  const uint32_t check_layer = convolves.empty()
-                                   ? options.check_layer
-                                   : dependent_layer(convolves, n_layers, options.check_layer);
+  // Where some layers do not attend, the first ones may know nothing of rows far away.
+  const uint32_t check_layer =
+      mixer.any() ? dependent_layer(mixer, n_layers, options.check_layer) : options.check_layer;
   if (check_layer == n_layers) {
     return make_error(BLEND_E_UNSUPPORTED,
                       "no layer of this model from %u on attends after another that does, so there "
@@ -196,8 +196,7 @@ Status choose_ranking(const FuseOptions& o, ResolvedFuse& out) {
   out.needs = out.ranking == nullptr ? Needs{} : out.ranking->needs();
   out.tempers = tempers(out.policy, o);
   out.own_schedule = !o.check_layers.empty();
-  BLEND_ASSIGN(out.schedule,
-               schedule_of(out.ranking.get(), o, out.ratio, out.n_layers, out.convolves));
+  BLEND_ASSIGN(out.schedule, schedule_of(out.ranking.get(), o, out.ratio, out.n_layers, out.mixer));
   const DriftUse use = o.calibration.correction;
   const bool must = use == DriftUse::on || use == DriftUse::unguarded;
   return must ? check_drift(out) : Status::ok();
@@ -209,7 +208,7 @@ Result<ResolvedFuse> resolve(const FuseRequest& request, const FuseSite& site) {
   const FuseOptions& o = request.options;
   ResolvedFuse out;
   out.n_layers = site.n_layers;
-  out.convolves = site.convolves;
+  out.mixer = site.mixer;
   out.ratio = o.ratio.begin;
   out.on_miss = on_miss(o.on_miss, site);
   choose_policy(request, site, out);
@@ -244,7 +243,7 @@ ResolvedFuse full_instead(const ResolvedFuse& fuse) {
   out.policy = Policy::full;
   out.why = "what it would approximate is in doubt";
   out.n_layers = fuse.n_layers;
-  out.convolves = fuse.convolves;
+  out.mixer = fuse.mixer;
   out.ratio = fuse.ratio;
   out.least_ratio = fuse.least_ratio;
   out.drift_guarded = fuse.drift_guarded;

@@ -25,7 +25,7 @@ inline constexpr Policy kDefaultPolicy = Policy::attention;
 // Where the layers run, which limits what a fuse can do.
 struct FuseSite {
   uint32_t n_layers = 0;
-  std::vector<bool> convolves = {};  // of the model's layers (model/config.h)
+  RowMixer mixer = {};  // of the model (model/config.h)
   bool has_store = true;
   bool steps = false;      // the host runs the layers (LayerwiseFuse)
   bool loaded = true;      // the model has weights here, so missing chunks can be prefilled

@@ -106,13 +106,14 @@ Status drift_doubt(double share) {
 
 Status check_profile(const Profile& profile, const ModelDescription& model) {
   const ModelConfig& c = model.config();
-  if (c.conv.taps != 0 && !(profile.drift.empty() && profile.stored_drift.empty())) {
+  if ((c.mixer.any() || c.attends_unlike()) &&
+      !(profile.drift.empty() && profile.stored_drift.empty())) {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "the profile has drift maps, which are of K and V, and layers of this %s "
-                      "convolve: calibrate this model",
+                      "the profile has drift maps, which are of K and V of one width in every "
+                      "layer, and those of this %s are not: calibrate this model",
                       c.architecture.c_str());
   }
-  if (profile.fingerprint == model.fingerprint() && profile.n_layers == c.n_layers &&
+  if (profile.fingerprint == model.fingerprint() && profile.n_layers == c.n_kept() &&
       profile.kv_dim == c.kv_dim()) {
     return model.check_tokens(profile.chunk_prefix(), "the profile's chunk prefix");
   }

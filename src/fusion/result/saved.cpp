@@ -115,7 +115,10 @@ Result<std::unique_ptr<Sequence>> restore_sequence(const std::shared_ptr<const M
                                                             std::span(&run, 1), nullptr, nullptr));
   }
   sequence->set_filled({meta.tokens.begin(), meta.tokens.end() - 1}, {});
-  BLEND_RETURN_IF_ERROR(sequence->append(std::span(meta.tokens).last(1), Watch{watch.cancel, {}}));
+  // With progress it is a step by itself: a Gated DeltaNet's states are made of all rows here, and
+  // the steps of others must not wait for that.
+  const Watch alone{watch.cancel, [](uint64_t, uint64_t) { return 0; }};
+  BLEND_RETURN_IF_ERROR(sequence->append(std::span(meta.tokens).last(1), alone));
   BLEND_RETURN_IF_ERROR(watch.report(shape.n_layers + 1, shape.n_layers + 1));
   return sequence;
 }

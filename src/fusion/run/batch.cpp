@@ -43,7 +43,7 @@ class Loan {
 
 Batch::Batch(const std::shared_ptr<const Model>& model, const StoreAccess& store,
              std::span<const FuseJob> jobs)
-    : model_(model), store_(store), n_layers_(model->config().n_layers), entries_(jobs.size()) {
+    : model_(model), store_(store), n_layers_(model->config().n_kept()), entries_(jobs.size()) {
   for (size_t i = 0; i < jobs.size(); ++i) {
     entries_[i].job = &jobs[i];
     entries_[i].fuse = jobs[i].fuse;

@@ -8,8 +8,8 @@ namespace blend {
 
 Result<FuseJob> make_job(const Model& model, const StoreAccess& store, FuseRequest request,
                          const MachineRates& machine) {
-  const FuseSite site{.n_layers = model.config().n_layers,
-                      .convolves = model.config().conv.layers,
+  const FuseSite site{.n_layers = model.config().n_kept(),
+                      .mixer = model.config().mixer,
                       .has_store = store.store != nullptr,
                       .free_rows = model.backend().traits().free_rows};
   FuseJob job{std::move(request), {}, machine};

@@ -16,7 +16,7 @@ LayerSession::LayerSession(Backend& backend, const ModelConfig& config, const Pr
       clock_(clock),
       selection_(backend, fuse_, rule),
       work_(config),
-      layers_(config.n_layers) {}
+      layers_(config.n_kept()) {}
 
 // ---- Before the first layer
 
@@ -51,7 +51,7 @@ void LayerSession::mark_computed() { computed_ = selection_.computed(computed_.s
 // ---- The steps
 
 bool LayerSession::all_go_on() const {
-  return !probes_here() && !selection_.chooses_at(layer_) && layer_ + 1 != config_.n_layers;
+  return !probes_here() && !selection_.chooses_at(layer_) && layer_ + 1 != config_.n_kept();
 }
 
 void LayerSession::add_placement(const Placement& p) {
@@ -148,7 +148,7 @@ void LayerSession::finish_layer() {
   work_.add_layer(layer_, std::span(rows()).subspan(n_known()));
   finished_ns_ = clock_.now_ns();
   if (!is_placed()) info.compute_end_ns = finished_ns_;
-  if (++layer_ == config_.n_layers) {
+  if (++layer_ == config_.n_kept()) {
     work_.add_logits();
     due_ = LayerStep::done;
     return;

@@ -19,7 +19,7 @@ Pass::Pass(const std::shared_ptr<const Model>& model, const Prompt& prompt,
       session_(session),
       clock_(clock),
       out_(out),
-      n_layers_(model->config().n_layers) {}
+      n_layers_(model->config().n_kept()) {}
 
 // ---- Before the layers
 
@@ -56,7 +56,7 @@ Status Pass::embed(size_t n_known) {
   if (n_known > 0) {
     std::vector<uint32_t> places(n_known);
     std::iota(places.begin(), places.end(), 0u);
-    BLEND_RETURN_IF_ERROR(model_->backend().gather(x_, places.data(), x.slice(0, n_old)));
+    BLEND_RETURN_IF_ERROR(forward_->take(*before, x_, places.data(), x.slice(0, n_old)));
   }
   x_ = x;
   std::vector<int32_t> tokens;
@@ -243,7 +243,7 @@ Status Pass::narrow(const std::vector<uint32_t>& before) {
     places.push_back(static_cast<uint32_t>(at));
   }
   const Tensor kept = x_.slice(0, static_cast<int64_t>(rows.size()));
-  BLEND_RETURN_IF_ERROR(model_->backend().gather(x_, places.data(), kept));
+  BLEND_RETURN_IF_ERROR(forward_->take(*forward_, x_, places.data(), kept));
   x_ = kept;
   return Status::ok();
 }
@@ -264,6 +264,9 @@ void Pass::temper_from(uint32_t layer) {
 Status Pass::finish() {
   const uint64_t begin = clock_.now_ns();
   logits_.resize(model_->config().n_vocab);
+  const Sequence& sequence = *out_.sequence;
+  BLEND_RETURN_IF_ERROR(forward_->finish_sharing(out_.sequence->cache(), Forward::Holds::all_layers,
+                                                 sequence.ropes(), x_, rows().data(), {}));
   BLEND_RETURN_IF_ERROR(forward_->logits(x_, logits_.data()));
   out_.info.n_rows_tempered = tempered_.n_rows() - out_.sequence->tempered().n_rows();
   out_.info.compute_ns += clock_.now_ns() - begin;

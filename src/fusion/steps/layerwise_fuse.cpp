@@ -21,7 +21,7 @@ LayerwiseFuse::LayerwiseFuse(std::shared_ptr<const ModelDescription> model,
       store_(std::move(store)),
       job_(std::move(job)),
       fuse_(job_.fuse),
-      n_layers_(model_->config().n_layers) {}
+      n_layers_(model_->config().n_kept()) {}
 
 bool LayerwiseFuse::forked() const { return !process_.is_this_process(); }
 
@@ -42,10 +42,25 @@ Result<std::unique_ptr<LayerwiseFuse>> LayerwiseFuse::create(
                   "APE changes the attention to stored rows, which is the host's here: choose a "
                   "policy that recomputes rows, or reuse"};
   }
-  if (model->config().conv.taps != 0) {
+  if (model->config().mixer.any()) {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "layers of this %s convolve: what they keep of a row is not K and V, and a "
+                      "%u of the %u layers of this %s do not attend: what they keep of a row is "
+                      "not K and V, and a "
                       "host's cache cannot take it; fuse with libblend's own engine",
+                      model->config().n_layers - model->config().n_attending(),
+                      model->config().n_layers, model->config().architecture.c_str());
+  }
+  if (model->config().latent.any()) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "a row of this %s is a latent one, which all heads share, without a V: a "
+                      "host's cache of K and V cannot take it; fuse with libblend's own engine",
+                      model->config().architecture.c_str());
+  }
+  if (model->config().attends_unlike()) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "layers of this %s have K and V of different widths, or share those of "
+                      "others, which a host's cache of equal layers cannot take; fuse with "
+                      "libblend's own engine",
                       model->config().architecture.c_str());
   }
   std::unique_ptr<LayerwiseFuse> p(

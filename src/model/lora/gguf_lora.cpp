@@ -30,7 +30,7 @@ Status check_keys(const GgufReader& gguf, const ModelConfig& config) {
                       "in the middle of a prompt");
   }
   BLEND_ASSIGN(const std::optional<std::string> family, gguf.get_string("general.architecture"));
-  const std::string_view own = gguf_architecture(config.architecture);
+  const std::string_view own = gguf_architecture(config);
   if (family == own) return Status::ok();
   return make_error(BLEND_E_MISMATCH,
                     "its 'general.architecture' is %s%s%s and the model's is '%.*s': the adapter "
@@ -57,17 +57,29 @@ Result<LoraTarget> target_of(const std::string& name, const ModelConfig& config,
   const bool qkv = name.ends_with(kQkv);
   if (qkv) own.replace(own.size() - kQkv.size(), kQkv.size(), kQ);
   const std::optional<GgufPlace> place = gguf_place(own);
-  if (!place || tensor_shape(place->role, config).size() != 2) {
+  if (!place || tensor_shape(place->role, config, 0).size() != 2) {
     return no_lora_of(name, "a tensor of this name");
   }
   if (qkv) return LoraTarget{{R::attn_q, R::attn_k, R::attn_v}, place->layer};
   switch (place->role) {
     case R::embedding:
-      return no_lora_of(name, "embeddings");
+      return LoraTarget{{R::embedding}, 0, true};  // as llama.cpp has it
+    case R::input_embedding:
+    case R::input_context:
+      return no_lora_of(name, "the layers' own embeddings");
     case R::router:
       return no_lora_of(name, "routers");
     case R::conv_taps:
       return no_lora_of(name, "convolutions' taps");
+    case R::laurel_in:
+    case R::laurel_out:
+      return no_lora_of(name, "Laurel blocks");
+    case R::stream_in:
+    case R::stream_out:
+    case R::stream_router:
+    case R::stream_predict:
+    case R::stream_correct:
+      return no_lora_of(name, "what joins a row's streams");
     case R::shared_gate:
     case R::shared_up:
     case R::shared_down:
@@ -79,8 +91,10 @@ Result<LoraTarget> target_of(const std::string& name, const ModelConfig& config,
     case R::expert_down_bias:
       return no_lora_of(name, "experts");
     case R::ffn_up:
-      if (out == int64_t{2} * config.d_ff)
+      if (place->layer < config.n_layers &&
+          out == 2 * tensor_shape(R::ffn_up, config, place->layer)[0]) {
         return LoraTarget{{R::ffn_gate, R::ffn_up}, place->layer};
+      }
       break;
     default:
       break;

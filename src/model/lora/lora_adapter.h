@@ -29,8 +29,8 @@ struct LoraMatrix {
   TensorRole role = TensorRole::attn_q;
   uint32_t layer = 0;
   size_t rank = 0;
-  std::vector<float> down;  // [rank, in]
-  std::vector<float> up;    // [out, rank], rows as the model's file has them
+  std::vector<float> down;  // [rank, in]; of the embedding [n_vocab, rank], a row for each token
+  std::vector<float> up;    // [out, rank], rows as the model's file has them; out is then d_model
   double factor = 1;        // of the product: alpha / rank
 };
 

@@ -18,11 +18,14 @@ constexpr FamilyName kFamilyNames[] = {
     {"mistral", "llama"},
     {"mixtral", "llama"},
     {"gemma3_text", "gemma3"},
+    {"gemma3n_text", "gemma3n"},
+    {"gemma4_text", "gemma4"},
     {"granitemoehybrid", "granite"},
     {"granitemoeshared", "granitemoe"},
     {"olmo3", "olmo2"},
     {"ministral3", "mistral3"},
     {"hunyuan_v1_dense", "hunyuan-dense"},
+    {"qwen2_moe", "qwen2moe"},
     {"qwen3_moe", "qwen3moe"},
     {"ernie4_5_moe", "ernie4_5-moe"},
     {"gpt_oss", "gpt-oss"},
@@ -31,7 +34,8 @@ constexpr FamilyName kFamilyNames[] = {
 };
 
 // Families whose converter to GGUF changes the order of rows of Q and K.
-constexpr std::string_view kTurned[] = {"llama", "smollm3", "granite", "granitemoe", "mistral3"};
+constexpr std::string_view kTurned[] = {"llama",      "smollm3",       "granite",
+                                        "granitemoe", "granitehybrid", "mistral3"};
 
 // The row of a head in a GGUF that row `row` of a directory is.
 int64_t gguf_row(int64_t row, int64_t rotary) {
@@ -50,6 +54,16 @@ Status decode(const TensorView& view, std::vector<float>& out) {
                     shown_name(view.name).c_str(), std::isnan(*bad) ? "a NaN" : "an infinity",
                     static_cast<long long>(at / view.cols()),
                     static_cast<long long>(at % view.cols()));
+}
+
+// [n, m] of [m, n].
+std::vector<float> transposed(const std::vector<float>& rows, size_t m) {
+  const size_t n = rows.size() / m;
+  std::vector<float> out(rows.size());
+  for (size_t i = 0; i < m; ++i) {
+    for (size_t j = 0; j < n; ++j) out[j * m + i] = rows[i * n + j];
+  }
+  return out;
 }
 
 Status wrong_shape(const TensorView& view, const std::vector<int64_t>& wanted) {
@@ -73,7 +87,9 @@ Status no_lora_of(std::string_view tensor, const char* what) {
                     shown_name(tensor).c_str(), what);
 }
 
-std::string_view gguf_architecture(std::string_view architecture) {
+std::string_view gguf_architecture(const ModelConfig& config) {
+  const std::string_view architecture = config.architecture;
+  if (architecture == "granitemoehybrid" && config.experts.count != 0) return "granitemoe";
   for (const FamilyName& name : kFamilyNames) {
     if (name.directory == architecture) return name.gguf;
   }
@@ -98,20 +114,21 @@ Status LoraBuilder::check(const std::string& of, const Pair& pair, const LoraTar
       return make_error(BLEND_E_MISMATCH, "tensor '%s' adapts a matrix that layer %u has not",
                         shown_name(pair.down->name).c_str(), place.layer);
     }
-    const std::vector<int64_t> shape = tensor_shape(role, config_);
+    const std::vector<int64_t> shape = tensor_shape(role, config_, place.layer);
     out += shape[0];
     in = shape[1];
   }
+  if (place.is_embedding()) std::swap(in, out);  // a token goes in, and a row comes out
   const TensorView &down = *pair.down, &up = *pair.up;
-  if (down.shape.size() != 2 || down.cols() != in) {
-    return wrong_shape(down, {down.shape.size() == 2 ? down.rows() : 1, in});
-  }
-  if (up.shape.size() != 2 || up.rows() != out) {
-    return wrong_shape(up, {out, down.rows()});
-  }
-  if (down.rows() < 1 || up.cols() != down.rows()) {
+  const bool is_matrix = down.shape.size() == 2;
+  const auto rank = is_matrix ? static_cast<int64_t>(place.rank_of(down)) : 1;
+  const std::vector<int64_t> wanted =
+      place.transposed ? std::vector<int64_t>{in, rank} : std::vector<int64_t>{rank, in};
+  if (down.shape != wanted) return wrong_shape(down, wanted);
+  if (up.shape.size() != 2 || up.rows() != out) return wrong_shape(up, {out, rank});
+  if (rank < 1 || up.cols() != rank) {
     return make_error(BLEND_E_FORMAT, "tensor '%s' has the rank %lld, and '%s' %lld",
-                      shown_name(down.name).c_str(), static_cast<long long>(down.rows()),
+                      shown_name(down.name).c_str(), static_cast<long long>(rank),
                       shown_name(up.name).c_str(), static_cast<long long>(up.cols()));
   }
   return Status::ok();
@@ -125,10 +142,16 @@ Status LoraBuilder::take(const Pair& pair, const LoraTarget& place, double facto
   std::vector<float> down, up;
   BLEND_RETURN_IF_ERROR(decode(*pair.down, down));
   BLEND_RETURN_IF_ERROR(decode(*pair.up, up));
-  const auto rank = static_cast<size_t>(pair.down->rows());
+  const size_t rank = place.rank_of(*pair.down);
+  if (place.is_embedding()) {
+    if (!place.transposed) down = transposed(down, rank);
+    adapter_.matrices.push_back(
+        {TensorRole::embedding, place.layer, rank, std::move(down), std::move(up), factor});
+    return Status::ok();
+  }
   const float* rows = up.data();
   for (const TensorRole role : place.roles) {
-    const auto n = static_cast<size_t>(tensor_shape(role, config_)[0]) * rank;
+    const auto n = static_cast<size_t>(tensor_shape(role, config_, place.layer)[0]) * rank;
     LoraMatrix matrix{role, place.layer, rank, down, {rows, rows + n}, factor};
     rows += n;
     order_rows(matrix);
@@ -140,7 +163,7 @@ Status LoraBuilder::take(const Pair& pair, const LoraTarget& place, double facto
 void LoraBuilder::order_rows(LoraMatrix& m) const {
   const bool of_heads = m.role == TensorRole::attn_q || m.role == TensorRole::attn_k;
   const auto* const turned =
-      std::find(std::begin(kTurned), std::end(kTurned), gguf_architecture(config_.architecture));
+      std::find(std::begin(kTurned), std::end(kTurned), gguf_architecture(config_));
   if (!of_heads || file_rows_ == model_rows_ || turned == std::end(kTurned)) return;
   const int64_t head = config_.head_dim, rotary = config_.rope.rotary_dim;
   const auto rank = static_cast<int64_t>(m.rank);

@@ -15,6 +15,14 @@ namespace blend {
 struct LoraTarget {
   std::vector<TensorRole> roles;
   uint32_t layer = 0;
+  // The file has the first matrix transposed, [in, rank]: of an embedding in a GGUF file.
+  bool transposed = false;
+
+  bool is_embedding() const { return roles.front() == TensorRole::embedding; }
+  // Of the pair whose first matrix this is.
+  size_t rank_of(const TensorView& down) const {
+    return static_cast<size_t>(transposed ? down.cols() : down.rows());
+  }
 };
 
 // Used by one call. The file's bytes must outlive it.
@@ -35,7 +43,7 @@ class LoraBuilder {
     for (const auto& [of, pair] : pairs_) {
       BLEND_ASSIGN(const LoraTarget place, target(of));
       BLEND_RETURN_IF_ERROR(check(of, pair, place));
-      BLEND_ASSIGN(const double scale, factor(of, static_cast<size_t>(pair.down->rows())));
+      BLEND_ASSIGN(const double scale, factor(of, place.rank_of(*pair.down)));
       BLEND_RETURN_IF_ERROR(take(pair, place, scale));
     }
     return seal();
@@ -61,6 +69,6 @@ std::string shown_name(std::string_view name);
 // UNSUPPORTED: adapters of such a matrix are not computed.
 Status no_lora_of(std::string_view tensor, const char* what);
 // The name that GGUF files have for a family, which directories may call otherwise.
-std::string_view gguf_architecture(std::string_view architecture);
+std::string_view gguf_architecture(const ModelConfig& config);
 
 }  // namespace blend

@@ -33,6 +33,11 @@ Result<LoraAdapter> open_peft(const std::string& path, const ModelConfig& config
 
 Result<LoraAdapter> open_lora_adapter(const std::string& path, const ModelConfig& config,
                                       HeadRows rows) {
+  if (config.mixer.scans() || config.latent.any()) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "adapters of a %s are not supported: merge it into the model",
+                      config.architecture.c_str());
+  }
   if (is_directory(path)) return open_peft(path, config, rows);
   BLEND_ASSIGN(const MappedFile file, MappedFile::open(path));
   if (GgufReader::has_magic(file.bytes())) return read_gguf_lora(file.bytes(), config, rows);

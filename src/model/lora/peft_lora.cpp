@@ -45,6 +45,7 @@ constexpr Refused kRefused[] = {
     {"target_parameters", "parameters that belong to no module"},
     {"use_qalora", "QALoRA"},
     {"use_bdlora", "BD-LoRA"},
+    {"ensure_weight_tying", "adapters that embedding and output share"},
     {"arrow_config", "Arrow"},
 };
 
@@ -156,6 +157,8 @@ const std::vector<Module>& modules() {
       {"mlp.up_proj", {R::ffn_up}},
       {"mlp.gate_up_proj", {R::ffn_gate, R::ffn_up}},
       {"mlp.down_proj", {R::ffn_down}},
+      {"per_layer_input_gate", {R::input_gate}},
+      {"per_layer_projection", {R::input_out}},
       {"shared_mlp.input_linear", {R::ffn_gate, R::ffn_up}},
       {"shared_mlp.output_linear", {R::ffn_down}},
       {"self_attn.out_proj", {R::attn_out}},  // LFM2's names
@@ -168,13 +171,20 @@ const std::vector<Module>& modules() {
   return all;
 }
 
+constexpr std::string_view kModel = "model.", kEmbedding = "embed_tokens";
+
+// An adapter of a model without its output, for embeddings, lacks the first part.
+bool is_embedding(std::string_view module) {
+  if (module.starts_with(kModel)) module.remove_prefix(kModel.size());
+  return module == kEmbedding;
+}
+
 Result<LoraTarget> target_of(const std::string& module) {
-  constexpr std::string_view kModel = "model.", kLayers = "layers.";
+  constexpr std::string_view kLayers = "layers.";
   if (module == "lm_head") return LoraTarget{{TensorRole::output}, 0};
   std::string_view rest = module;
-  // An adapter of a model without its output, for embeddings, lacks this.
   if (rest.starts_with(kModel)) rest.remove_prefix(kModel.size());
-  if (rest == "embed_tokens") return no_lora_of(module, "embeddings");
+  if (rest == kEmbedding) return LoraTarget{{TensorRole::embedding}, 0};
   uint32_t layer = 0;
   if (rest.starts_with(kLayers)) {
     rest.remove_prefix(kLayers.size());
@@ -192,15 +202,14 @@ Result<LoraTarget> target_of(const std::string& module) {
   return no_lora_of(module, experts ? "experts" : "a module of this name");
 }
 
-// "base_model.model.<module>.lora_A.weight".
+// "base_model.model.<module>.lora_A.weight", or "base_model.model.<module>.lora_embedding_A".
 Status take_tensor(const SafetensorsTensor& t, std::span<const std::byte> file,
                    LoraBuilder& builder) {
   constexpr std::string_view kFirst = "base_model.model.";
-  constexpr std::string_view kDown = ".lora_A.weight", kUp = ".lora_B.weight";
-  const bool down = t.name.ends_with(kDown), up = t.name.ends_with(kUp);
-  if (t.name.find(".lora_embedding_") != std::string::npos) {
-    return no_lora_of(t.name, "embeddings");
-  }
+  const bool of_embedding = t.name.find(".lora_embedding_") != std::string::npos;
+  const std::string_view down_end = of_embedding ? ".lora_embedding_A" : ".lora_A.weight";
+  const std::string_view up_end = of_embedding ? ".lora_embedding_B" : ".lora_B.weight";
+  const bool down = t.name.ends_with(down_end), up = t.name.ends_with(up_end);
   if (t.name.find(".lora_magnitude_vector") != std::string::npos) {
     return no_lora_of(t.name, "DoRA's magnitudes");
   }
@@ -214,8 +223,12 @@ Status take_tensor(const SafetensorsTensor& t, std::span<const std::byte> file,
     return no_lora_of(t.name, "a tensor that is no '.lora_A.weight' or '.lora_B.weight'");
   }
   BLEND_ASSIGN(TensorView view, hf_view(t, file));
-  const std::string of =
-      t.name.substr(kFirst.size(), t.name.size() - kFirst.size() - (down ? kDown : kUp).size());
+  const std::string of = t.name.substr(
+      kFirst.size(), t.name.size() - kFirst.size() - (down ? down_end : up_end).size());
+  if (of_embedding != is_embedding(of)) {
+    return no_lora_of(t.name, of_embedding ? "another embedding than that of the tokens"
+                                           : "an embedding as if it were a matrix");
+  }
   down ? builder.add_down(of, std::move(view)) : builder.add_up(of, std::move(view));
   return Status::ok();
 }

@@ -36,6 +36,7 @@ Result<std::unique_ptr<BpeTokenizer>> BpeTokenizer::create(BpeTokenizerSpec spec
   };
   BLEND_RETURN_IF_ERROR(check("BOS", spec.bos));
   BLEND_RETURN_IF_ERROR(check("EOS", spec.eos));
+  BLEND_RETURN_IF_ERROR(check("unknown", spec.bpe.unknown));
   for (const int32_t id : spec.closing) BLEND_RETURN_IF_ERROR(check("closing", id));
   for (const int32_t id : spec.stop) BLEND_RETURN_IF_ERROR(check("end-of-turn", id));
   std::unique_ptr<BpeTokenizer> t(new BpeTokenizer(std::move(spec.tokens), std::move(spec.bpe)));

@@ -8,9 +8,9 @@ namespace blend {
 
 // Texts of tokens that end a turn in models whose files do not say so by id.
 inline bool ends_turn(std::string_view text) {
-  constexpr std::string_view kTexts[] = {"<|eot_id|>",    "<|im_end|>",     "<|end|>",
-                                         "<end_of_turn>", "<|endoftext|>",  "<|eom_id|>",
-                                         "<EOT>",         "<|end_of_text|>"};
+  constexpr std::string_view kTexts[] = {"<|eot_id|>",    "<|im_end|>",      "<|end|>",
+                                         "<end_of_turn>", "<|endoftext|>",   "<|eom_id|>",
+                                         "<EOT>",         "<|end_of_text|>", "<turn|>"};
   return std::find(std::begin(kTexts), std::end(kTexts), text) != std::end(kTexts);
 }
 

@@ -59,7 +59,6 @@ bool shape_is_sane(const ChunkShape& s) {
         l.n_rows > kMostRows) {
       return false;
     }
-    if (l.keep == LayerShape::Keep::kv && l.width != s.kv_dim) return false;
     uint64_t bytes = size * l.width;
     if (__builtin_mul_overflow(bytes, uint64_t{is_state ? l.n_rows : s.n_tokens}, &bytes))
       return false;
@@ -75,8 +74,8 @@ Status check_record(const ChunkRecord& record) {
         BLEND_E_INVALID_ARGUMENT,
         "a chunk of %u layers, %u tokens, kv_dim %u and head_dim %u cannot be stored: each must be "
         "at least 1 (head_dim may be 0, or divides kv_dim), its list of layers as long as it has "
-        "layers, and the whole at most 64 TiB",
-        s.n_layers, s.n_tokens, s.kv_dim, s.head_dim);
+        "layers and of at most %u, and the whole at most 64 TiB",
+        s.n_layers, s.n_tokens, s.kv_dim, s.head_dim, kMostListedLayers);
   }
   if (record.meta.tokens.size() != s.n_tokens) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu token ids for %u tokens",

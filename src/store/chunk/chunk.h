@@ -32,7 +32,7 @@ struct LayerShape {
     state = 2,  // what the layer hands on after the last token: n_rows rows, as halves
   };
   Keep keep = Keep::kv;
-  uint32_t width = 0;   // columns of a plane; kv: kv_dim
+  uint32_t width = 0;   // columns of a plane; kv: the layer's n_kv_heads * head_dim
   uint32_t n_rows = 0;  // of a state, whatever the chunk's length; else 0
   bool operator==(const LayerShape&) const = default;
 };

@@ -31,6 +31,7 @@ constexpr uint64_t kLockFileBytes = kMaxReaders * 64 + 4096;
 constexpr unsigned kMaxDatabases = 8;  // seven are used; later formats may add one
 constexpr auto kMapPatience = std::chrono::seconds(30);
 constexpr auto kCompactionPatience = std::chrono::seconds(30);
+constexpr auto kShortestPause = std::chrono::microseconds(100);
 constexpr auto kLongestPause = std::chrono::milliseconds(20);
 
 // LMDB identifies reading processes by their process ids alone.
@@ -52,15 +53,21 @@ Result<std::shared_ptr<LmdbEnv>> LmdbEnv::acquire(const std::string& path, const
                                                   bool read_only, uint64_t map_bytes) {
   const FileSizeSignalHeld held;
   // A compaction replaces the data file at its end, and a process that waited for it wakes just
-  // then: try again, at first without a pause. Up to a deadline and not a number of times, since
-  // how long a compaction takes depends on the store and the disk.
-  const auto deadline = std::chrono::steady_clock::now() + kCompactionPatience;
-  for (auto pause = std::chrono::milliseconds(1);; pause = std::min(2 * pause, kLongestPause)) {
+  // then and tries again. Up to a deadline and not a number of times, since how long a compaction
+  // takes depends on the store and the disk.
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + kCompactionPatience;
+  for (Clock::duration pause = kShortestPause;;
+       pause = std::min<Clock::duration>(2 * pause, kLongestPause)) {
+    const auto began = Clock::now();
     auto env = acquire_once(path, create, read_only, map_bytes);
     const bool passes = env.status().code() == BLEND_E_BUSY && env.status().detail() != EAGAIN;
-    if (!passes || std::chrono::steady_clock::now() >= deadline) {
+    if (!passes || Clock::now() >= deadline) {
       return env;
     }
+    // An attempt that took long has waited for the lock, which is free now. A long pause would
+    // leave it to the next compaction, each time anew.
+    if (Clock::now() - began > pause) pause = kShortestPause;
     std::this_thread::sleep_for(pause);
   }
 }

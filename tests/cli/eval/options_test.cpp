@@ -126,6 +126,24 @@ TEST(EvalOptions, CheckLayersAreLayerAndRatio) {
   }
 }
 
+TEST(EvalOptions, TheHeadlineIsTheDefaultPolicys) {
+  const std::vector<std::string> policies = {"full", "reuse", "attention", "hkvd"};
+  const auto headline = [](const std::vector<EvalConfig>& configs) {
+    const EvalConfig& told = configs.at(headline_of(configs));
+    return config_name(told) + ' ' + std::to_string(told.ratio).substr(0, 4) + ' ' + told.records;
+  };
+  EXPECT_EQ(headline(make_configs(policies, {"v"}, {0.05, 0.15, 1}, {"head", "similar:4"}, 1)),
+            "attention 0.15 similar:4");
+  for (const char* const records : {"joined:2", "preceding:2", "predecessor"}) {
+    EXPECT_EQ(headline(make_configs(policies, {"v"}, {0.15}, {"head", records}, 1)),
+              std::string("attention 0.15 ") + records);
+  }
+  const auto by_itself = make_configs(policies, {"v"}, {0.2, BLEND_RATIO_FIDELITY}, {"head"}, 1);
+  EXPECT_TRUE(by_itself.at(headline_of(by_itself)).keeps_agreement());
+  const auto none = make_configs({"full", "hkvd"}, {"v"}, {0.2}, {"head"}, 1);
+  EXPECT_EQ(headline_of(none), none.size());
+}
+
 TEST(EvalOptions, TheShowcaseIsNearestToFifteenPercent) {
   const auto configs =
       make_configs({"full", "reuse", "hkvd"}, {"k", "v"}, {0.05, 0.2, 1}, {"bos", "alone"}, 1);

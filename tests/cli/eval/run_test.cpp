@@ -72,6 +72,22 @@ TEST_F(EvalRun, ABudgetOfFlopsIsMetOrNamed) {
   EXPECT_NE(left_out[0].find("hkvd v costs more than 1.0 %"), std::string::npos) << left_out[0];
 }
 
+// Layers that convolve keep rows of another width than K and V.
+TEST_F(EvalRun, CountsWhatEachLayerKeeps) {
+  for (const blend::test::RandomFamily& family : blend::test::random_families()) {
+    if (family.name != "llama2" && family.name != "lfm2") continue;
+    const std::string path = temp_.file(family.name + ".gguf");
+    const blendpp::Model model(ctx_, blend::test::write_random_model(family.spec, path));
+    const blendpp::Store store(ctx_, temp_.file(family.name));
+    plan_.configs = with_codecs(make_configs({"full", "reuse"}, {}, {}, {"alone"}, 1), {"none"});
+    plan_.showcase = showcase_of(plan_.configs);
+    const CodecSize size = run_eval(model, store, records_, plan_).sizes.at(BLEND_CODEC_NONE);
+    // The fused cache has 4 bytes an element on a CPU.
+    EXPECT_EQ(size.elements, size.tokens * model.info().kv_bytes_per_token / 4) << family.name;
+    EXPECT_GE(size.bits_per_element(), 16) << family.name;
+  }
+}
+
 TEST_F(EvalRun, ATrimmedStoreGivesTheSameFigures) {
   uint64_t kept = 0;
   uint64_t trimmed = 0;

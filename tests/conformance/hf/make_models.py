@@ -35,7 +35,15 @@ LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_fac
               original_max_position_embeddings=64)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64)
 GRANITE = dict(embedding_multiplier=6.0, residual_multiplier=0.6, attention_multiplier=0.5, logits_scaling=1.5)
+GRANITE_H = dict(GRANITE, layer_types=["linear_attention", "full_attention", "linear_attention"], mamba_n_heads=4, mamba_d_state=10)
+FALCON_H1 = dict(mamba_d_ssm=40, mamba_n_heads=4, mamba_d_head=10, mamba_n_groups=1, mamba_d_state=10,
+                 rope_parameters=dict(rope_type="default", rope_theta=1e11), embedding_multiplier=5.6, lm_head_multiplier=0.6,
+                 key_multiplier=0.8, attention_in_multiplier=1.3, attention_out_multiplier=0.7, ssm_in_multiplier=1.2,
+                 ssm_out_multiplier=0.6, mlp_multipliers=[0.9, 0.4], ssm_multipliers=[0.8, 0.7, 1.3, 0.9, 0.6])
 EXPERTS = dict(num_experts_per_tok=2)
+LATENT = dict(EXPERTS, num_key_value_heads=4, kv_lora_rank=24, qk_rope_head_dim=8, qk_nope_head_dim=12, v_head_dim=20,
+              n_routed_experts=6, moe_intermediate_size=24, rope_parameters=dict(
+                  YARN, rope_theta=10000.0, mscale=1.0, mscale_all_dim=0.6))
 GEMMA = dict(query_pre_attn_scalar=12, sliding_window=9, head_dim=16)
 
 # model: (config class, what it adds to the shape, weights' type, bytes a shard or None)
@@ -61,6 +69,24 @@ MODELS = {
     "gemma3": ("Gemma3TextConfig", dict(GEMMA, num_hidden_layers=7, rope_parameters={
         "full_attention": dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
         "sliding_attention": dict(rope_type="default", rope_theta=10000.0)}), "bfloat16", None),
+    "gemma4": ("Gemma4TextConfig", dict(
+        num_hidden_layers=7, head_dim=16, sliding_window=9, global_head_dim=24, num_kv_shared_layers=3, use_double_wide_mlp=True,
+        hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCAB, final_logit_softcapping=4.0, pad_token_id=0,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention",
+                     "sliding_attention", "full_attention"]), "bfloat16", None),
+    # Tokens from 300 on are beyond the table of layers' embeddings.
+    "gemma3n": ("Gemma3nTextConfig", dict(
+        num_hidden_layers=7, head_dim=16, sliding_window=9, num_kv_shared_layers=3, intermediate_size=[48, 48, 56, 48, 48, 64, 48],
+        hidden_size_per_layer_input=8, vocab_size_per_layer_input=300, final_logit_softcapping=4.0, pad_token_id=0, laurel_rank=5,
+        activation_sparsity_pattern=[0.95, 0.8, 0.0, 0.3, 0.0, 0.0, 0.0],
+        layer_types=["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention",
+                     "sliding_attention", "full_attention"]), "bfloat16", None),
+    # Heads as large as the real ones.
+    "gemma4-31b": ("Gemma4TextConfig", dict(
+        tie_word_embeddings=False,
+        num_hidden_layers=2, num_attention_heads=2, head_dim=256, sliding_window=9, global_head_dim=512, attention_k_eq_v=True,
+        num_global_key_value_heads=1, hidden_size_per_layer_input=0, pad_token_id=0,
+        layer_types=["sliding_attention", "full_attention"]), "bfloat16", None),
     "granite": ("GraniteConfig", dict(GRANITE, attention_bias=True), "bfloat16", None),
     "granite4": ("GraniteMoeHybridConfig", dict(GRANITE, num_local_experts=0, shared_intermediate_size=40, mamba_n_heads=2,
                                                 layer_types=["full_attention"] * 3, position_embedding_type="rope"), "bfloat16", None),
@@ -101,6 +127,58 @@ MODELS = {
     "lfm2_moe": ("Lfm2MoeConfig", dict(EXPERTS, num_hidden_layers=5, num_dense_layers=1, num_experts=6, moe_intermediate_size=24,
                                        rope_parameters=dict(rope_type="default", rope_theta=1000000.0), routed_scaling_factor=1.5,
                                        layer_types=["conv", "full_attention", "conv", "full_attention", "conv"]), "bfloat16", None),
+    "qwen3_5": ("Qwen3_5TextConfig", dict(num_hidden_layers=5, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4,
+                                          linear_key_head_dim=12, linear_value_head_dim=20, tie_word_embeddings=True), "bfloat16", None),
+    "qwen3_5_moe": ("Qwen3_5MoeTextConfig", dict(
+        EXPERTS, intermediate_size=None, num_hidden_layers=4, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4,
+        linear_key_head_dim=12, linear_value_head_dim=20, num_experts=6, moe_intermediate_size=24,
+        shared_expert_intermediate_size=16, tie_word_embeddings=True), "bfloat16", None),
+    "qwen3_next": ("Qwen3NextConfig", dict(
+        EXPERTS, num_hidden_layers=4, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=12,
+        linear_value_head_dim=20, num_experts=6, moe_intermediate_size=24, shared_expert_intermediate_size=16,
+        mlp_only_layers=[1]), "bfloat16", None),
+    "qwen2_moe": ("Qwen2MoeConfig", dict(EXPERTS, num_experts=6, moe_intermediate_size=24, shared_expert_intermediate_size=40,
+                                         use_sliding_window=True, sliding_window=7, decoder_sparse_step=2,
+                                         num_hidden_layers=4, norm_topk_prob=False), "bfloat16", None),
+    "qwen2_moe-unbiased": ("Qwen2MoeConfig", dict(EXPERTS, num_experts=4, moe_intermediate_size=16, num_hidden_layers=2,
+                                                  shared_expert_intermediate_size=24, qkv_bias=False), "bfloat16", None),
+    "gemma4-26b": ("Gemma4TextConfig", dict(
+        num_hidden_layers=3, head_dim=16, sliding_window=9, global_head_dim=24, attention_k_eq_v=True,
+        num_global_key_value_heads=1, hidden_size_per_layer_input=0, pad_token_id=0, enable_moe_block=True, num_experts=6,
+        top_k_experts=2, moe_intermediate_size=24, tie_word_embeddings=False,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"]), "bfloat16", None),
+    "granite4-h": ("GraniteMoeHybridConfig", dict(GRANITE_H, num_local_experts=0, shared_intermediate_size=40, mamba_n_groups=2),
+                   "bfloat16", None),
+    "granite4-h-moe": ("GraniteMoeHybridConfig", dict(GRANITE_H, **EXPERTS, num_local_experts=4, intermediate_size=24,
+                                                      shared_intermediate_size=16, mamba_conv_bias=False), "bfloat16", None),
+    "nemotron_h": ("NemotronHConfig", dict(layers_block_type=["linear_attention", "mlp", "linear_attention", "full_attention", "mlp"],
+                                           head_dim=12, mamba_num_heads=4, mamba_head_dim=10, n_groups=2, ssm_state_size=10,
+                                           time_step_min=1e-9), "bfloat16", None),
+    "nemotron_3": ("NemotronHConfig", dict(
+        EXPERTS, layers_block_type=["linear_attention", "moe", "linear_attention", "full_attention", "moe", "linear_attention", "mlp"],
+        head_dim=12, mamba_num_heads=4, mamba_head_dim=10, n_groups=2, ssm_state_size=10, time_step_min=1e-9, n_routed_experts=6,
+        moe_intermediate_size=24, moe_shared_expert_intermediate_size=40, n_group=3, topk_group=2, routed_scaling_factor=1.5,
+        use_conv_bias=False), "bfloat16", None),
+    "nemotron_3-latent": ("NemotronHConfig", dict(
+        EXPERTS, layers_block_type=["linear_attention", "moe", "full_attention", "moe"], head_dim=12, mamba_num_heads=4,
+        mamba_head_dim=10, n_groups=2, ssm_state_size=10, time_step_min=1e-9, n_routed_experts=6, moe_intermediate_size=24,
+        moe_shared_expert_intermediate_size=40, moe_latent_size=20), "bfloat16", None),
+    "falcon_h1": ("FalconH1Config", dict(FALCON_H1, mamba_n_groups=2), "bfloat16", None),
+    "falcon_h1-normed": ("FalconH1Config", dict(FALCON_H1, mamba_rms_norm=True, mamba_norm_before_gate=False, mamba_d_ssm=None,
+                                                mamba_n_groups=2, mamba_d_head="auto",
+                                                mamba_conv_bias=False), "bfloat16", None),
+    "falcon_h1-first": ("FalconH1Config", dict(FALCON_H1, mamba_rms_norm=True, num_hidden_layers=2), "bfloat16", None),
+    "deepseek_v2": ("DeepseekV2Config", dict(
+        LATENT, q_lora_rank=20, n_shared_experts=2, first_k_dense_replace=1, topk_method="group_limited_greedy", n_group=3, topk_group=1,
+        routed_scaling_factor=3.0), "bfloat16", None),
+    "deepseek_v2-lite": ("DeepseekV2Config", dict(LATENT, q_lora_rank=None, n_shared_experts=1, n_group=1, topk_group=1,
+                                                  tie_word_embeddings=True), "bfloat16", None),
+    "deepseek_v3": ("DeepseekV3Config", dict(
+        LATENT, q_lora_rank=20, n_shared_experts=1, first_k_dense_replace=2, n_group=3, topk_group=2, routed_scaling_factor=2.5,
+        rope_interleave=False, num_mtp_layers=0), "bfloat16", None),
+    "glm4_moe_lite": ("Glm4MoeLiteConfig", dict(
+        LATENT, q_lora_rank=20, n_shared_experts=1, mlp_layer_types=["sparse", "dense", "sparse"], routed_scaling_factor=1.8,
+        rope_parameters=dict(rope_type="default", rope_theta=1000000.0)), "bfloat16", None),
     "dots1": ("Dots1Config", dict(EXPERTS, n_routed_experts=4, moe_intermediate_size=24, n_shared_experts=2,
                                   first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5), "bfloat16", None),
 }
@@ -164,7 +242,7 @@ def build(name, folder, plain=False):
     config_class, extra, dtype, shard = MODELS[name]
     # A seed of the name's own, the same in every process.
     torch.manual_seed(sum(ord(c) * 31 ** i for i, c in enumerate(name)) % 2**31)
-    kept = {k: v for k, v in dict(SHAPE, **extra).items() if not (k == "head_dim" and v is None)}
+    kept = {k: v for k, v in dict(SHAPE, **extra).items() if not (k in ("head_dim", "intermediate_size") and v is None)}
     config = getattr(transformers, config_class)(**kept)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     with torch.no_grad():  # norms and biases are 1 and 0 at first, which would hide what is done with them
@@ -172,7 +250,7 @@ def build(name, folder, plain=False):
             if p.dim() == 1 or key.endswith(("e_score_correction_bias", "_proj_bias")):
                 p.add_(torch.randn_like(p) * 0.2)
         for key, p in model.named_buffers():
-            if key.endswith(("e_score_correction_bias", "expert_bias")):
+            if key.endswith(("e_score_correction_bias", "expert_bias", "layer_scalar")):
                 p.add_(torch.randn_like(p) * 0.2)
     shutil.rmtree(folder, ignore_errors=True)
     how = {"max_shard_size": shard} if shard else {}

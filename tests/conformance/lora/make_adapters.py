@@ -27,7 +27,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 VOCAB = 483  # of the models in ../hf
 USUAL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
-# model: what its LoraConfig has
+# model, or model.what: what its LoraConfig has
 ADAPTERS = {
     "llama": dict(r=4, lora_alpha=6, target_modules=USUAL + ["lm_head"],
                   rank_pattern={"layers.1.self_attn.q_proj": 2, "down_proj": 3}, alpha_pattern={"v_proj": 9}),
@@ -35,12 +35,17 @@ ADAPTERS = {
     "gemma3": dict(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "up_proj"]),
     "phi3": dict(r=4, lora_alpha=8, target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
     "smollm3": dict(r=2, lora_alpha=4, target_modules=USUAL, layers_to_transform=[0, 2]),
+    # The output is the embedding in the first, which multiplies the embedding's rows besides, and in the second.
+    "gemma3.embedding": dict(r=3, lora_alpha=5, target_modules=["embed_tokens", "q_proj"]),
+    "qwen3.embedding": dict(r=4, lora_alpha=3, target_modules=["embed_tokens", "lm_head", "v_proj"],
+                            rank_pattern={"embed_tokens": 2}),
+    "llama.embedding": dict(r=2, lora_alpha=4, target_modules=["embed_tokens", "lm_head"], use_rslora=True),
 }
 
 
 def base(name):
     return transformers.AutoModelForCausalLM.from_pretrained(
-        HERE.parent / "hf" / name, dtype=torch.float32, attn_implementation="eager").eval()
+        HERE.parent / "hf" / name.partition(".")[0], dtype=torch.float32, attn_implementation="eager").eval()
 
 
 def build(name):
@@ -50,7 +55,7 @@ def build(name):
         if "lora_" in key:  # B begins with zeros
             with torch.no_grad():
                 weight.normal_(0, 0.3)
-    model.peft_config["default"].base_model_name_or_path = f"hf/{name}"
+    model.peft_config["default"].base_model_name_or_path = "hf/" + name.partition(".")[0]
     # By itself it also saves the whole matrix beside an adapted output.
     model.save_pretrained(HERE / name, save_embedding_layers=False)
     (HERE / name / "README.md").unlink(missing_ok=True)

@@ -33,6 +33,7 @@ GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
           r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace("{1,3}", "")
+QWEN35 = QWEN2.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
           r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -41,6 +42,27 @@ SEED = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\
 DEEPSEEK3 = (r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
              r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
              r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+# Letters that have a case, as DeepSeek V2's tokenizer.json has them.
+CASED = ("A-Za-z"
+         "\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373"
+         "\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481"
+         "\u048a-\u052f\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf"
+         "\u1d00-\u1d2b\u1d6b-\u1d77\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d"
+         "\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4"
+         "\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107"
+         "\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128\u212a-\u212d\u212f-\u2134\u2139\u213c-\u213f"
+         "\u2145-\u2149\u214e\u2183\u2184\u2c00-\u2c7b\u2c7e-\u2ce4\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d"
+         "\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf\ufb00-\ufb06\ufb13-\ufb17"
+         "\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-\U000104fb"
+         "\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943")
+# One after the other, and then single digits.
+DEEPSEEK2 = ("[\r\n]", r"\s?[" + CASED + "]+", r"\s?[!-/:-~" + "\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", r"\s+$",
+             "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+")
+# As \p{Han}+ before a GPT-4o's words without Han; Kimi's own file says [...&&[^\p{Han}]].
+UPPER, LOWER = (r"(?:(?!\p{Han})[%s\p{Lm}\p{Lo}\p{M}])" % case for case in (r"\p{Lu}\p{Lt}", r"\p{Ll}"))
+KIMI = (r"\p{Han}+" + "".join(
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{word}(?i:'s|'t|'re|'ve|'m|'ll|'d)?" for word in (UPPER + "*" + LOWER + "+", UPPER + "+" + LOWER + "*"))
+    + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -160,6 +182,7 @@ def kinds():
         "qwen2": byte_level(then_bytes(split(QWEN2)), normalizer=normalizers.NFC(), specials=chatml,
                             extra=[AddedToken("<tool_call>", normalized=False, special=False),
                                    AddedToken("</tool_call>", normalized=False, special=False)]),
+        "qwen35": byte_level(then_bytes(split(QWEN35)), normalizer=normalizers.NFC(), specials=chatml),
         "smollm": byte_level(pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
                                                       pre_tokenizers.ByteLevel(add_prefix_space=False)]), specials=chatml),
         "tekken": byte_level(then_bytes(split(TEKKEN)), ignore_merges=True, bos="<s>",
@@ -167,6 +190,9 @@ def kinds():
         "gpt4o": byte_level(then_bytes(split(GPT4O)), specials=["<|endoftext|>", "<|end|>"]),
         "seed": byte_level(then_bytes(split(SEED)), specials=["<seed:bos>", "<seed:eos>"]),
         "deepseek3": byte_level(then_bytes(*map(split, DEEPSEEK3)), specials=["<|begin|>", "<|end|>"]),
+        "deepseek2": byte_level(then_bytes(*map(split, DEEPSEEK2), pre_tokenizers.Digits(individual_digits=True)),
+                                specials=["<|begin|>", "<|end|>"]),
+        "kimi": byte_level(then_bytes(split(KIMI)), specials=["[BOS]", "[EOS]"]),
         "llama2": sentencepiece(llama_normalizer, None, spaces_decoder(True)),
         "mistral": sentencepiece(None, pre_tokenizers.Metaspace(prepend_scheme="first", split=False), spaces_decoder(True),
                                  extra=[AddedToken("[INST]", normalized=False), AddedToken("[/INST]", normalized=False)]),
@@ -193,8 +219,8 @@ def kinds():
     }
 
 
-PRE = {"gpt2": "gpt-2", "llama3": "llama-bpe", "qwen2": "qwen2", "smollm": "smollm", "tekken": "tekken", "gpt4o": "gpt-4o",
-       "seed": "seed-coder", "deepseek3": "hunyuan-dense"}
+PRE = {"gpt2": "gpt-2", "llama3": "llama-bpe", "qwen2": "qwen2", "qwen35": "qwen35", "smollm": "smollm", "tekken": "tekken", "gpt4o": "gpt-4o",
+       "seed": "seed-coder", "deepseek3": "hunyuan-dense", "deepseek2": "deepseek-llm", "kimi": "kimi-k2"}
 
 
 def ids_of(t):

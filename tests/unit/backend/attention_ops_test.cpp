@@ -257,6 +257,12 @@ TEST_P(BackendOps, RopeCacheAttention) {
     ASSERT_TRUE(
         backend_->attention(**cache, layer, ref.rule, tq.tensor, pos.data(), out.tensor).is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_near(host(out.tensor), want));
+    // Rows may see slots after their own, several up to the same one (Forward::attend_both_ways).
+    std::vector<uint32_t> ahead = pos;
+    for (uint32_t& p : ahead) p = std::min(p + 37, pos.back());
+    ASSERT_TRUE(
+        backend_->attention(**cache, layer, ref.rule, tq.tensor, ahead.data(), out.tensor).is_ok());
+    ASSERT_NO_FATAL_FAILURE(expect_near(host(out.tensor), ref.attend(rotated, ahead)));
     std::vector<float> mass(pos.back() + 1, 0.5f);  // it is added to
     ASSERT_TRUE(backend_->fusion()
                     .attention_mass(**cache, layer, ref.rule, tq.tensor, pos.data(), mass.data())

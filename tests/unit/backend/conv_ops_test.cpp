@@ -20,7 +20,9 @@ Rows rows_of(uint32_t d_model, uint32_t taps, uint32_t capacity) {
   r.config.n_heads = r.config.n_kv_heads = 1;
   r.config.head_dim = 8;
   r.config.rope.rotary_dim = 8;
-  r.config.conv = {taps, {true, false, true}};
+  r.config.mixer.kind = RowMixer::Kind::conv;
+  r.config.mixer.taps = taps;
+  r.config.mixer.layers = {true, false, true};
   r.capacity = capacity;
   r.u.assign(3, std::vector<float>(size_t{capacity} * d_model, 0.0f));
   return r;
@@ -28,7 +30,7 @@ Rows rows_of(uint32_t d_model, uint32_t taps, uint32_t capacity) {
 
 std::vector<double> convolved(const Rows& r, uint32_t layer, const std::vector<float>& taps,
                               const std::vector<float>& c, const std::vector<uint32_t>& pos) {
-  const size_t d = r.config.d_model, n = r.config.conv.taps;
+  const size_t d = r.config.d_model, n = r.config.mixer.taps;
   std::vector<double> out(c.size());
   for (size_t i = 0; i < pos.size(); ++i) {
     for (size_t e = 0; e < d; ++e) {

@@ -41,7 +41,7 @@ Choice choice_of(const Experts& e, const std::vector<float>& logits,
       std::vector<double> all;
       for (uint32_t i = g * size; i < (g + 1) * size; ++i) all.push_back(score(i));
       std::sort(all.rbegin(), all.rend());
-      return all[0] + all[1];
+      return all[0] + (e.groups_by_best ? 0 : all[1]);
     };
     std::stable_sort(groups.begin(), groups.end(),
                      [&](uint32_t a, uint32_t b) { return of_group(a) > of_group(b); });
@@ -77,6 +77,7 @@ TEST(Routing, ChoosesTheBestAndWeighsThem) {
       const auto size = static_cast<uint32_t>(2 + rng.below(6));
       e.groups = static_cast<uint32_t>(1 + rng.below(6));
       e.used_groups = static_cast<uint32_t>(1 + rng.below(e.groups));
+      e.groups_by_best = rng.below(2) == 1;
       e.count = e.groups * size;
       e.used = static_cast<uint32_t>(1 + rng.below(uint64_t{e.used_groups} * size));
     }
@@ -181,15 +182,17 @@ class ExpertsOp : public testing::Test {
     return &t.view;
   }
   void make_weights(DType dtype, BlockType blocks) {
-    const int64_t d = config_.d_model, d_ff = config_.experts.d_ff;
+    const int64_t d = config_.expert_dim(), d_ff = config_.experts.d_ff;
+    const bool gated = config_.ffn_matrices() == 3;
     stored_.clear();
     gate_up_bias_.clear();
     down_bias_.clear();
     gate_up_.clear();
     down_.clear();
     for (uint32_t e = 0; e < config_.experts.count; ++e) {
-      const TensorView* const gate = matrix(d_ff, d, dtype, blocks);
-      gate_up_.push_back({gate, matrix(d_ff, d, dtype, blocks)});
+      std::vector<const TensorView*>& in = gate_up_.emplace_back();
+      in.push_back(matrix(d_ff, d, dtype, blocks));
+      if (gated) in.push_back(matrix(d_ff, d, dtype, blocks));
       down_.push_back({matrix(d, d_ff, dtype, blocks)});
     }
   }
@@ -199,7 +202,7 @@ class ExpertsOp : public testing::Test {
   }
   void make_rows(uint32_t n_rows) {
     n_rows_ = n_rows;
-    x_ = normal(size_t{n_rows} * config_.d_model, 1);
+    x_ = normal(size_t{n_rows} * config_.expert_dim(), 1);
     logits_ = normal(size_t{n_rows} * config_.experts.count, 2);
     // The last expert gets nearly every row, and the first none.
     for (uint32_t i = 0; i < n_rows; ++i) {
@@ -230,9 +233,11 @@ class ExpertsOp : public testing::Test {
     const auto gate_up_bias = load(gate_up_bias_), down_bias = load(down_bias_);
     layer.gate_up_bias = gate_up_bias.get();
     layer.down_bias = down_bias.get();
-    const Status status = ops.run(layer, config_, {x.data(), n_rows_, config_.d_model},
+    const auto scale = load(scale_);
+    layer.scale = scale.get();
+    const Status status = ops.run(layer, config_, {x.data(), n_rows_, config_.expert_dim()},
                                   {scores.data(), n_rows_, config_.experts.count},
-                                  {y.data(), n_rows_, config_.d_model}, **scratch);
+                                  {y.data(), n_rows_, config_.expert_dim()}, **scratch);
     EXPECT_TRUE(status.is_ok()) << status.message();
     return y;
   }
@@ -247,7 +252,8 @@ class ExpertsOp : public testing::Test {
     return y;
   }
   std::vector<double> want() const {
-    const size_t d = config_.d_model, n = config_.experts.count;
+    const size_t d = config_.expert_dim(), n = config_.experts.count;
+    const bool gated = config_.ffn_matrices() == 3;
     std::vector<double> out(x_.size(), 0.0);
     for (size_t i = 0; i < n_rows_; ++i) {
       const auto row = logits_.begin() + static_cast<int64_t>(i * n);
@@ -255,9 +261,9 @@ class ExpertsOp : public testing::Test {
       const std::vector<double> x(x_.begin() + static_cast<int64_t>(i * d),
                                   x_.begin() + static_cast<int64_t>((i + 1) * d));
       for (size_t j = 0; j < choice.experts.size(); ++j) {
-        const size_t at = size_t{3} * choice.experts[j];  // gate, up, down
+        const size_t at = size_t{config_.ffn_matrices()} * choice.experts[j];  // gate, up, down
         std::vector<double> gate = multiply(*stored_[at], x.data());
-        std::vector<double> up = multiply(*stored_[at + 1], x.data());
+        std::vector<double> up = gated ? multiply(*stored_[at + 1], x.data()) : gate;
         const size_t d_ff = gate.size(), e = choice.experts[j];
         for (size_t c = 0; c < d_ff && !gate_up_bias_.empty(); ++c) {
           gate[c] += static_cast<double>(gate_up_bias_[2 * e * d_ff + c]);
@@ -267,15 +273,18 @@ class ExpertsOp : public testing::Test {
           if (config_.activation == Activation::clamped_silu) {
             const double g = std::min(gate[c], 7.0), u = std::clamp(up[c], -7.0, 7.0);
             gate[c] = g / (1 + std::exp(-1.702 * g)) * (u + 1);
+          } else if (!gated) {
+            gate[c] = std::max(up[c], 0.0) * std::max(up[c], 0.0);
           } else {
             gate[c] *= up[c] / (1 + std::exp(-gate[c]));
           }
         }
-        std::vector<double> y = multiply(*stored_[at + 2], gate.data());
+        std::vector<double> y = multiply(*stored_[at + (gated ? 2 : 1)], gate.data());
         for (size_t c = 0; c < d && !down_bias_.empty(); ++c) {
           y[c] += static_cast<double>(down_bias_[e * d + c]);
         }
-        for (size_t c = 0; c < d; ++c) out[i * d + c] += choice.weights[j] * y[c];
+        const double scale = scale_.empty() ? 1 : static_cast<double>(scale_[e]);
+        for (size_t c = 0; c < d; ++c) out[i * d + c] += choice.weights[j] * scale * y[c];
       }
     }
     return out;
@@ -284,7 +293,7 @@ class ExpertsOp : public testing::Test {
     const std::vector<double> wanted = want();
     const std::vector<float> one = run(form, 1);
     for (size_t i = 0; i < wanted.size(); ++i) {
-      ASSERT_NEAR(one[i], wanted[i], tolerance) << i / config_.d_model;
+      ASSERT_NEAR(one[i], wanted[i], tolerance) << i / config_.expert_dim();
     }
     // Whoever computes a row, its sum has one order.
     for (const uint32_t n_threads : {2u, 3u, 5u}) EXPECT_EQ(run(form, n_threads), one) << n_threads;
@@ -297,6 +306,7 @@ class ExpertsOp : public testing::Test {
   uint32_t n_rows_ = 0;
   std::vector<float> x_, logits_;
   std::vector<float> gate_up_bias_, down_bias_;  // of one expert after another; empty: none
+  std::vector<float> scale_;                     // of each; empty: none
 };
 
 // One row, few rows an expert, and more sorted rows than there is scratch for at once.
@@ -309,6 +319,22 @@ TEST_F(ExpertsOp, IsTheSumOfTheChosen) {
       make_rows(n_rows);
       expect_right(WeightForm::packed, 1e-5);
       expect_right(WeightForm::mapped, 1e-5);
+    }
+  }
+}
+
+// Experts of two matrices, which read rows of another width than the model's.
+TEST_F(ExpertsOp, MayHaveNoGate) {
+  make(7, 3, 40, 24);
+  config_.activation = Activation::relu2;
+  for (const uint32_t latent : {0u, 17u}) {
+    config_.experts.latent = latent;
+    make_weights(DType::f32, BlockType::none);
+    for (const uint32_t n_rows : {1u, 20u, 700u}) {
+      SCOPED_TRACE(testing::Message() << latent << ", " << n_rows << " rows");
+      make_rows(n_rows);
+      expect_right(WeightForm::packed, 2e-5);
+      expect_right(WeightForm::mapped, 2e-5);
     }
   }
 }
@@ -336,6 +362,59 @@ TEST_F(ExpertsOp, HaveBiasesAndAClampedSwiglu) {
     make_rows(n_rows);
     for (float& x : x_) x *= 6;
     expect_right(WeightForm::packed, 1e-4);
+  }
+}
+
+TEST_F(ExpertsOp, MayEachHaveAFactor) {
+  make(7, 3, 40, 24);
+  make_weights(DType::f32, BlockType::none);
+  scale_ = normal(7, 1);
+  for (const uint32_t n_rows : {1u, 20u}) {
+    make_rows(n_rows);
+    expect_right(WeightForm::packed, 1e-5);
+  }
+}
+
+// Over widths around a whole number of sums.
+TEST_F(ExpertsOp, WeighRowsByASigmoid) {
+  for (const int64_t d : {1, 15, 16, 17, 40, 200}) {
+    for (const int64_t n_rows : {1, 3, 300}) {
+      const int64_t cols = 24;
+      const auto count = [](int64_t n) { return static_cast<size_t>(n); };
+      const std::vector<float> by = normal(count(n_rows * d), 1),
+                               x = normal(count(n_rows * cols), 1);
+      const auto vector = make_stored("w", normal(count(d), 0.5), {d}, DType::f32);
+      for (const uint32_t n_threads : {1u, 3u}) {
+        auto pool = ThreadPool::create(n_threads);
+        ASSERT_TRUE(pool.is_ok());
+        auto backend = make_cpu_backend(**pool);
+        ASSERT_TRUE(backend.is_ok());
+        const TensorView* const parts[] = {&vector->view};
+        auto weight = (*backend)->load_vector(parts, 0);
+        ASSERT_TRUE(weight.is_ok());
+        std::vector<float> rows = by, got = x;
+        const Status status = (*backend)->experts()->weigh(**weight, {rows.data(), n_rows, d},
+                                                           {got.data(), n_rows, cols});
+        ASSERT_TRUE(status.is_ok()) << status.message();
+        for (int64_t i = 0; i < n_rows; ++i) {
+          double sum = 0;
+          for (int64_t c = 0; c < d; ++c) {
+            sum += static_cast<double>(by[count(i * d + c)]) *
+                   static_cast<double>(vector->values[count(c)]);
+          }
+          for (int64_t c = 0; c < cols; ++c) {
+            const double want = static_cast<double>(x[count(i * cols + c)]) / (1 + std::exp(-sum));
+            ASSERT_NEAR(got[count(i * cols + c)], want, 1e-5) << d << " " << i;
+          }
+        }
+        // Another number of rows or columns is the caller's mistake.
+        EXPECT_EQ((*backend)
+                      ->experts()
+                      ->weigh(**weight, {rows.data(), n_rows, d}, {got.data(), n_rows + 1, cols})
+                      .code(),
+                  BLEND_E_INTERNAL);
+      }
+    }
   }
 }
 

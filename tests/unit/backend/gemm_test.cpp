@@ -146,7 +146,7 @@ TEST_P(GemmTest, MappedPartsOfEveryType) {
     ASSERT_TRUE(stacked.is_ok());
     const MappedMatrix mapped(std::move(*stacked));
     ASSERT_EQ(mapped.out(), n);
-    for (const int64_t m : {1, 7, 24, 25, 300, 530}) {
+    for (const int64_t m : {1, 7, 24, 25, 32, 33, 48, 49, 300, 530}) {
       const auto x = normal(static_cast<size_t>(m * k)), y0 = normal(static_cast<size_t>(m * n));
       for (const bool accumulate : {false, true}) {
         auto y = y0;

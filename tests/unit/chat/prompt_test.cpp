@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "chat/describe.h"
 #include "chat/template.h"
 #include "model/tokenizer/bpe_tokenizer.h"
 #include "model/tokenizer/tokenizer_json.h"
@@ -50,8 +51,8 @@ size_t n_control(const Tokenizer& t, const Ids& ids) {
 }
 
 Prompt prompt_of(const Template& source, const Tokenizer& t, const std::vector<Message>& messages,
-                 const std::vector<Document>& documents = {}) {
-  auto prompt = make_prompt(source, t, messages, documents, {});
+                 const std::vector<Document>& documents = {}, const PromptOptions& options = {}) {
+  auto prompt = make_prompt(source, t, messages, documents, options);
   EXPECT_TRUE(prompt.is_ok()) << prompt.status().message();
   return prompt.is_ok() ? std::move(*prompt) : Prompt();
 }
@@ -168,6 +169,56 @@ TEST(ChatPrompt, PrefixIsWhatNoUserHasSaid) {
                                                 BLEND_SEGMENT_CHUNK,  BLEND_SEGMENT_TEXT,
                                                 BLEND_SEGMENT_CHUNK,  BLEND_SEGMENT_QUESTION};
   EXPECT_EQ(kinds_of(c), with_documents);
+}
+
+// The call begins after the opening of the turn, and nothing before it changes.
+TEST(ChatPrompt, MayEndWithTheBeginOfACall) {
+  PromptOptions may_call, options;
+  may_call.tools = options.tools = R"([{"type": "function", "function": {"name": "f",
+    "description": "d", "parameters": {"type": "object", "properties": {}}}}])";
+  options.must_call = true;
+  for (const auto& [name, kind] : kFamilies) {
+    SCOPED_TRACE(name);
+    const auto t = tokenizer_of(kind);
+    const Template source = template_of(name);
+    const std::string begin = call_form(source).begin;
+    const std::vector<Message> messages = {{"user", "why"}};
+    for (const std::vector<Document>& documents :
+         {std::vector<Document>{}, {{"", "the cat sat"}, {"", "on the mat"}}}) {
+      const Prompt may = prompt_of(source, *t, messages, documents, may_call);
+      auto must = make_prompt(source, *t, messages, documents, options);
+      ASSERT_TRUE(must.is_ok()) << must.status().message();
+      EXPECT_EQ(must->text, may.text + begin);
+      ASSERT_EQ(must->segments.size(), may.segments.size());
+      Ids wanted = joined(may);
+      TextMarks marks;
+      marks.continues = true;
+      const Ids more = *t->encode_marked(begin, BLEND_TOKENIZE_SPECIAL, marks);
+      wanted.insert(wanted.end(), more.begin(), more.end());
+      EXPECT_EQ(joined(*must), wanted);
+      EXPECT_EQ(more.empty(), begin.empty());
+    }
+  }
+  // After a document there is no question yet.
+  const auto t = tokenizer_of(kFamilies[0].second);
+  auto source = Template::parse("{% for d in documents %}{{ d.text }}{% endfor %}");
+  options.tools = {};
+  options.variables = R"({"tools": [1]})";
+  auto made = make_prompt(*source, *t, {{"user", "why"}}, {{"", "a text"}}, options);
+  ASSERT_TRUE(made.is_ok()) << made.status().message();
+  ASSERT_EQ(made->segments.size(), 2u);
+  EXPECT_EQ(made->segments[0].kind, BLEND_SEGMENT_CHUNK);
+  EXPECT_EQ(made->segments[1].kind, BLEND_SEGMENT_QUESTION);
+  // Of what?
+  for (const char* const tools : {"", "[]"}) {
+    options.tools = tools;
+    for (const char* const variables : {"", R"({"a": 1})"}) {
+      options.variables = variables;
+      made = make_prompt(*source, *t, {{"user", "why"}}, {}, options);
+      EXPECT_EQ(made.status().code(), BLEND_E_INVALID_ARGUMENT);
+      EXPECT_NE(made.status().message().find("no tools"), std::string::npos);
+    }
+  }
 }
 
 TEST(ChatPrompt, BosIsThereOnce) {

@@ -27,10 +27,22 @@ TEST(AskedLayers, EarlyIsLayer1OfAnyModel) {
   }
 }
 
+// Qwen3.5: each fourth layer attends, and the states before the first reach as far as attention.
+TEST(AskedLayers, KnowOfStatesThatReachFar) {
+  RowMixer deltas{.kind = RowMixer::Kind::delta, .layers = std::vector<bool>(24, true)};
+  for (size_t i = 3; i < 24; i += 4) deltas.layers[i] = false;
+  EXPECT_EQ(dependent_layer(deltas, 24, 1), 3u);
+  EXPECT_EQ(dependent_layer(deltas, 24, 4), 7u);
+  EXPECT_EQ(asked_layers(Asks::early, 24, deltas).last, 3u);
+  const LayerRange middle = asked_layers(Asks::middle, 24, deltas);
+  EXPECT_EQ(middle.first, 4u);
+  EXPECT_EQ(middle.last, 19u);
+}
+
 // LFM2-350M: layers 2, 5, 8, 10, 12 and 14 of sixteen attend.
 TEST(AskedLayers, EndWhereALayerAttends) {
-  std::vector<bool> convolves(16, true);
-  for (const size_t i : {2, 5, 8, 10, 12, 14}) convolves[i] = false;
+  RowMixer convolves{.kind = RowMixer::Kind::conv, .layers = std::vector<bool>(16, true)};
+  for (const size_t i : {2, 5, 8, 10, 12, 14}) convolves.layers[i] = false;
   const LayerRange middle = asked_layers(Asks::middle, 16, convolves);
   EXPECT_EQ(middle.first, 2u);
   EXPECT_EQ(middle.last, 12u);
@@ -44,8 +56,8 @@ TEST(AskedLayers, EndWhereALayerAttends) {
   // One attending layer, which is all there is to ask: at the end, and before all that is looked
   // at.
   for (const size_t only : {15, 0}) {
-    std::vector<bool> one(16, true);
-    one[only] = false;
+    RowMixer one{.kind = RowMixer::Kind::conv, .layers = std::vector<bool>(16, true)};
+    one.layers[only] = false;
     for (const Asks what : {Asks::early, Asks::middle}) {
       const LayerRange asked = asked_layers(what, 16, one);
       EXPECT_EQ(asked.last, only);

@@ -97,12 +97,104 @@ TEST(JsonSchema, RefusesByNameWhatCannotBeKept) {
       {R"([])", "must be an object"},
       {R"({"a":1,"a":2})", "twice"},
       {R"(5)", "must be an object"},
+      {R"({"$ref":"#"})", "at #: nothing satisfies it"},
+      {R"({"properties":{"x":{"$ref":"#/$defs/a"}},"$defs":{"a":{"$ref":"#/definitions/b"}},)"
+       R"("definitions":{"b":{"$ref":"#/$defs/a"}}})",
+       "nothing satisfies it"},
   };
   for (const auto& [schema, word] : cases) {
     const std::string said = kept(schema);
     EXPECT_TRUE(said.starts_with("refused: ")) << schema << " -> " << said;
     EXPECT_NE(said.find(word), std::string::npos) << schema << " -> " << said;
   }
+}
+
+TEST(JsonSchema, ValuesThatNeverEndAreRefusedWhereTheyBegin) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"properties":{"a":{"$ref":"#"}},"required":["a"]})", "at #: nothing"},
+      {R"({"type":"array","items":{"$ref":"#"},"minItems":1})", "at #: nothing"},
+      {R"({"type":"array","prefixItems":[{},{"$ref":"#"}]})", "at #: nothing"},
+      {R"({"anyOf":[{"$ref":"#"},{"minItems":3,"items":{"$ref":"#"}}]})", "at #: nothing"},
+      {R"({"type":["object","array"],"required":["a"],"additionalProperties":{"$ref":"#"},)"
+       R"("minItems":1,"items":{"$ref":"#"}})",
+       "at #: nothing"},
+      {R"({"minProperties":1,"properties":{"a":{"$ref":"#"}}})", "at #: nothing"},
+      {R"({"minProperties":2,"properties":{"a":{},"b":{"$ref":"#"}}})", "at #: nothing"},
+      {R"({"minProperties":2,"required":["a"],"properties":{"a":{},"b":{"$ref":"#"}}})",
+       "at #: nothing"},
+      {R"({"properties":{"p":{"$ref":"#/$defs/list"}},"$defs":{"list":{"allOf":[{"$ref":)"
+       R"("#/$defs/link"}]},"link":{"properties":{"next":{"$ref":"#/$defs/list"}},)"
+       R"("required":["next"]}}})",
+       "at #/$defs/list: nothing"},
+  };
+  for (const auto& [schema, word] : cases) {
+    const std::string said = kept(schema);
+    EXPECT_TRUE(said.starts_with("refused: ")) << schema << " -> " << said;
+    EXPECT_NE(said.find(word), std::string::npos) << schema << " -> " << said;
+  }
+}
+
+TEST(JsonSchema, ReferencesMayLeadBackWhereValuesCanEnd) {
+  for (
+      const char* const schema :
+      {R"({"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},)"
+       R"("b":{"type":"array","items":{"$ref":"#/$defs/a"}}}})",
+       R"({"properties":{"a":{"$ref":"#"}}})",
+       R"({"properties":{"a":{"anyOf":[{"$ref":"#"},{"type":"null"}]}},"required":["a"]})",
+       R"({"type":["object","string"],"properties":{"a":{"$ref":"#"}},"required":["a"]})",
+       R"({"type":"array","prefixItems":[{}],"items":{"$ref":"#"},"minItems":1})",
+       R"({"minProperties":1,"properties":{"a":{"$ref":"#"},"b":{}}})",
+       R"({"minProperties":2,"required":["a"],"properties":{"a":{},"b":{},"c":{"$ref":"#"}}})",
+       R"({"type":"string","$defs":{"x":{"required":["y"],"properties":{"y":{"$ref":"#/$defs/x"}}}}})",
+       R"({"properties":{"a":{"type":"object","properties":{"b":{"$ref":"#"}},"required":["b"]}}})"}) {
+    EXPECT_EQ(kept(schema).find("refused"), std::string::npos) << schema << " -> " << kept(schema);
+  }
+}
+
+// A chain of definitions, each of which needs the next one.
+TEST(JsonSchema, LongChainsTakeNoStack) {
+  constexpr int kLinks = 20000;
+  const auto chain = [](const std::string& last) {
+    std::string schema = R"({"$ref":"#/$defs/0","$defs":{)";
+    for (int i = 0; i < kLinks; ++i) {
+      const std::string next = i + 1 < kLinks ? "#/$defs/" + std::to_string(i + 1) : last;
+      schema += (i == 0 ? "\"" : ",\"") + std::to_string(i) +
+                R"(":{"type":"array","minItems":1,"items":{"$ref":")" + next + "\"}}";
+    }
+    return schema + R"(,"end":{}}})";
+  };
+  EXPECT_EQ(kept(chain("#/$defs/end")).find("refused"), std::string::npos);
+  EXPECT_NE(kept(chain("#/$defs/0")).find("nothing satisfies it"), std::string::npos);
+}
+
+TEST(JsonSchema, ErrorsSayWhoseADefinitionIs) {
+  const auto said = [](std::string_view schema) {
+    return kept_json_schema(
+               schema, [](const std::string&) { return true; },
+               [](const std::string& name) {
+                 return grammar::SchemaPlace{"the schema of " + name, "#/of/" + name};
+               })
+        .status()
+        .message();
+  };
+  EXPECT_EQ(said(R"({"$defs":{"a":{"properties":{"x":{"uniqueItems":true,"not":{}}}}}})")
+                .rfind("the schema of a at #/of/a/properties/x: 'not' cannot be kept", 0),
+            0u);
+  EXPECT_EQ(said(R"({"$defs":{"a":{"$ref":"#/$defs/b"}}})"),
+            "the schema of a at #/of/a: '$ref' names #/of/b, which is not there");
+  EXPECT_EQ(said(R"({"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/a"}}})"),
+            "the schema of a at #/of/a: nothing satisfies it: by its references it needs itself, "
+            "without end");
+  EXPECT_EQ(said(R"({"not":{}})").rfind("the JSON schema at #: ", 0), 0u);
+}
+
+// Names were cut inside a character.
+TEST(JsonSchema, AnErrorsNamesEndWithACharacter) {
+  const std::string before(79, 'x');
+  const std::string said =
+      kept("{\"properties\":{\"" + before + "\xC3\xA9\":{\"" + before + "\xC3\xA9\":1}}}");
+  EXPECT_NE(said.find("/" + before + ":"), std::string::npos) << said;
+  EXPECT_NE(said.find("'" + before + "'"), std::string::npos) << said;
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "cpu/attention_tempered.h"
 #include "cpu/block_decode.h"
 #include "cpu/convert.h"
+#include "cpu/delta.h"
 #include "cpu/deviation.h"
 #include "cpu/drift.h"
 #include "cpu/few_rows.h"
@@ -202,6 +203,10 @@ TEST_P(Kernels, FewRowsInParts) {
       const auto y = product(1, x.data() + i * k, false);
       alone.insert(alone.end(), y.begin(), y.end());
     }
+    for (const size_t columns : {size_t{256}, k, size_t{1} << 26}) {
+      EXPECT_GE(few_rows_most(dtype, blocks, columns), kFewRowsAlways);
+      EXPECT_LE(few_rows_most(dtype, blocks, columns), kFewRowsMost);
+    }
     const float size = type == -3 ? 127.0f : 1.0f;
     for (const size_t m : {size_t{1}, size_t{2}, size_t{3}, size_t{5}, size_t{8}, kFewRowsMost}) {
       const auto y = product(m, x.data(), false);
@@ -340,6 +345,133 @@ TEST_P(Kernels, ClampedSwiglu) {
       clamped_swiglu(gate.data(), up.data(), n, got.data());
       EXPECT_TRUE(std::isnan(got[n - 1]));
       (*poisoned)[n - 1] = kept;
+    }
+  }
+}
+
+TEST_P(Kernels, Reglu) {
+  for (size_t n : {1, 3, 16, 17, 100, 5000}) {
+    const auto gate = normal(n, 6.0f), up = normal(n, 6.0f);
+    std::vector<float> got(n), want(n);
+    reglu(gate.data(), up.data(), n, got.data());
+    reglu_ref(gate.data(), up.data(), n, want.data());
+    EXPECT_EQ(got, want);
+    auto squares = up;  // up is its own gate, in place
+    squares[n - 1] = std::nanf("");
+    reglu(squares.data(), squares.data(), n, squares.data());
+    EXPECT_TRUE(std::isnan(squares[n - 1]));
+    for (size_t i = 0; i + 1 < n; ++i) {
+      ASSERT_EQ(squares[i], up[i] > 0 ? up[i] * up[i] : 0.0f) << up[i];
+    }
+  }
+}
+
+TEST_P(Kernels, SigmoidGate) {
+  for (size_t n : {1, 3, 16, 17, 100, 5000}) {
+    auto gate = normal(n, 6.0f), up = normal(n, 6.0f);
+    gate[0] = -1000.0f;
+    gate[n / 2] = 1000.0f;
+    std::vector<float> got(n), want(n);
+    sigmoid_gate(gate.data(), up.data(), n, got.data());
+    sigmoid_gate_ref(gate.data(), up.data(), n, want.data());
+    for (size_t i = 0; i < n; ++i) {
+      ASSERT_NEAR(got[i], want[i], 1e-6 * std::abs(want[i]) + 1e-30) << gate[i];
+    }
+    for (std::vector<float>* poisoned : {&gate, &up}) {
+      const float kept = std::exchange((*poisoned)[n - 1], std::nanf(""));
+      sigmoid_gate(gate.data(), up.data(), n, got.data());
+      EXPECT_TRUE(std::isnan(got[n - 1]));
+      (*poisoned)[n - 1] = kept;
+    }
+  }
+}
+
+TEST_P(Kernels, ConvSilu) {
+  for (const size_t n : {1, 3, 16, 17, 100, 515}) {
+    const size_t stride = n + number(0, 5), n_taps = number(1, 6);
+    const auto x = normal(n_taps * stride), taps = normal(n_taps * stride), biases = normal(n);
+    for (const float* const bias : {static_cast<const float*>(nullptr), biases.data()}) {
+      std::vector<float> got(n), want(n);
+      conv_silu(x.data(), taps.data(), bias, stride, n_taps, n, got.data());
+      conv_silu_ref(x.data(), taps.data(), bias, stride, n_taps, n, want.data());
+      expect_close(got, want, 1e-6);
+    }
+  }
+}
+
+TEST_P(Kernels, ToLength) {
+  for (const size_t n : {1, 3, 16, 33, 128, 200}) {
+    auto got = normal(n);
+    auto want = got;
+    to_length(got.data(), n, 1e-6f, 0.7f);
+    to_length_ref(want.data(), n, 1e-6f, 0.7f);
+    expect_close(got, want, 1e-6);
+    std::fill(got.begin(), got.end(), 0.0f);
+    to_length(got.data(), n, 1e-6f, 1);
+    EXPECT_EQ(got, std::vector<float>(n, 0.0f));
+  }
+}
+
+// Rows of a head, of which some are wanted; in one call, in two, and against plain loops.
+TEST_P(Kernels, DeltaScan) {
+  for (int round = 0; round < 60; ++round) {
+    DeltaRows rows;
+    rows.corrects = round % 3 != 0;
+    rows.n = number(1, 40);
+    rows.k_dim = round == 0 ? 128 : number(1, 70);
+    rows.columns = round % 2 == 0 ? kDeltaTile : number(1, kDeltaTile);
+    rows.qk_stride = rows.k_dim + number(0, 9);
+    rows.v_stride = kDeltaTile + number(0, 9);
+    auto q = normal(rows.n * rows.qk_stride), k = normal(rows.n * rows.qk_stride);
+    for (size_t t = 0; t < rows.n; ++t) to_length(&k[t * rows.qk_stride], rows.k_dim, 1e-6f, 1);
+    const auto v = normal(rows.n * rows.v_stride);
+    std::vector<float> decay(rows.n), beta(rows.n);
+    for (size_t t = 0; t < rows.n; ++t) {
+      decay[t] = 0.5f + 0.0005f * static_cast<float>(number(0, 999));
+      beta[t] = 0.001f * static_cast<float>(number(0, 999));
+    }
+    rows.q = q.data(), rows.k = k.data(), rows.v = v.data();
+    rows.decay = decay.data(), rows.beta = beta.data();
+    rows.out_at = number(0, 3);
+    std::vector<std::vector<float>> got(rows.n), want(rows.n), parts(rows.n);
+    std::vector<float*> to_got(rows.n), to_want(rows.n), to_parts(rows.n);
+    for (size_t t = 0; t < rows.n; ++t) {
+      for (auto* out : {&got[t], &want[t], &parts[t]}) out->assign(kDeltaTile + 3, 0.0f);
+      if (number(0, 2) == 0 && t + 1 < rows.n) continue;
+      to_got[t] = got[t].data(), to_want[t] = want[t].data(), to_parts[t] = parts[t].data();
+    }
+    const auto start = normal(rows.k_dim * kDeltaTile);
+    const auto run = [&](const DeltaRows& some, AlignedBuffer& state) {
+      delta_scan(some, state.as<float>());
+    };
+    AlignedBuffer one = cached(start.data(), start.size(), DType::f32);
+    AlignedBuffer two = cached(start.data(), start.size(), DType::f32);
+    AlignedBuffer ref = cached(start.data(), start.size(), DType::f32);
+    rows.out = to_got.data();
+    run(rows, one);
+    rows.out = to_want.data();
+    delta_scan_ref(rows, ref.as<float>());
+    for (size_t t = 0; t < rows.n; ++t) expect_close(got[t], want[t], 3e-5);
+    // Columns that are not used may hold anything.
+    for (size_t i = 0; i < start.size(); ++i) {
+      if (i % kDeltaTile >= rows.columns) continue;
+      ASSERT_NEAR(one.as<float>()[i], ref.as<float>()[i],
+                  3e-5 * (1 + std::abs(ref.as<float>()[i])));
+    }
+    const size_t cut = number(0, rows.n);
+    DeltaRows head = rows, tail = rows;
+    head.n = cut;
+    head.out = to_parts.data();
+    tail.n = rows.n - cut;
+    tail.q += cut * rows.qk_stride, tail.k += cut * rows.qk_stride, tail.v += cut * rows.v_stride;
+    tail.decay += cut, tail.beta += cut;
+    tail.out = to_parts.data() + cut;
+    run(head, two);
+    run(tail, two);
+    for (size_t t = 0; t < rows.n; ++t) ASSERT_EQ(parts[t], got[t]);
+    for (size_t i = 0; i < start.size(); ++i) {
+      if (i % kDeltaTile >= rows.columns) continue;
+      ASSERT_EQ(one.as<float>()[i], two.as<float>()[i]);
     }
   }
 }
@@ -528,8 +660,10 @@ TEST_P(Kernels, Attention) {
     if (number(0, 2) == 2) block.softcap = 1.0f + static_cast<float>(number(0, 40));
     const std::vector<float> sinks = normal(a.group, 3.0f);
     if (number(0, 1) == 1) block.sinks = sinks.data();
-    // Keys before every row's window are masked whatever they hold.
-    for (size_t s = 0; s < block.first_key(pos[0]); ++s) {
+    // Latent rows: the last elements of a key are its value.
+    if (a.head_dim > 2 && number(0, 2) == 2) block.values_from = number(1, a.head_dim - 1);
+    // Keys before every row's window are masked whatever they hold, unless they are values too.
+    for (size_t s = 0; s < block.first_key(pos[0]) && block.values_from == 0; ++s) {
       for (size_t e = 0; e < a.head_dim; ++e) {
         k[s / 16 * 16 * a.head_dim + e * 16 + s % 16] = std::nanf("");
       }
@@ -538,8 +672,8 @@ TEST_P(Kernels, Attention) {
     const AlignedBuffer kept_k = cached(k, a.slots * a.head_dim, block.dtype);
     const AlignedBuffer kept_v = cached(v, a.slots * v_stride, block.dtype);
     block.k = kept_k.data();
-    block.v = kept_v.data();
-    std::vector<float> want(q.size());
+    block.v = block.values_from == 0 ? kept_v.data() : nullptr;
+    std::vector<float> want = q;  // what stands before values stays
     block.out = want.data();
     attention_ref(block);
     block.out = q.data();  // in place
@@ -547,8 +681,8 @@ TEST_P(Kernels, Attention) {
     SCOPED_TRACE(testing::Message()
                  << a.rows << " rows, group " << a.group << ", head_dim " << a.head_dim
                  << ", slots " << a.slots << ", window " << block.window << ", softcap "
-                 << block.softcap << (block.sinks == nullptr ? "" : ", sinks") << ", "
-                 << dtype_name(block.dtype));
+                 << block.softcap << (block.sinks == nullptr ? "" : ", sinks") << ", values from "
+                 << block.values_from << ", " << dtype_name(block.dtype));
     ASSERT_NO_FATAL_FAILURE(expect_close(q, want, block.softcap != 0 ? 1e-5 : 3e-6));
   }
 }
@@ -708,6 +842,10 @@ TEST_P(Kernels, AttentionTempered) {
     if (round % 6 > 2) block.window = static_cast<uint32_t>(number(1, slots));
     const std::vector<float> sink = normal(1, 3.0f);
     if (round % 4 > 1) block.sink = sink.data();
+    if (head_dim > 2 && round % 5 > 2) {  // latent rows
+      block.values_from = number(1, head_dim - 1);
+      block.v = nullptr;
+    }
     block.mass = got_mass.data();
     auto scratch =
         AlignedBuffer::allocate(attention_tempered_scratch_floats(pos.back(), head_dim) * 4);

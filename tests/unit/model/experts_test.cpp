@@ -96,6 +96,8 @@ TEST(GgufExperts, MayBeChosenBySigmoidAndInGroups) {
   expect_refused(
       GgufWriter(w).u32("glm4moe.expert_group_used_count", 1).u32("glm4moe.expert_used_count", 3),
       BLEND_E_FORMAT, "group_used_count");
+  expect_refused(GgufWriter(w).u32("glm4moe.expert_group_used_count", 0), BLEND_E_FORMAT,
+                 "are 3 and 0");
   EXPECT_TRUE(experts_of(GgufWriter(w).erase_key("glm4moe.expert_gating_func")).sigmoid);
   EXPECT_FALSE(experts_of(GgufWriter(w).u32("glm4moe.expert_gating_func", 1)).sigmoid);
   // The larger GLM 4.5 has norms of Q and K, the smaller one has none.
@@ -143,6 +145,51 @@ TEST(GgufExperts, OfAGptOssHaveBiases) {
                  "ffn_up_exps.bias");
 }
 
+// Their result has a weight of its own, by the row and a vector.
+TEST(GgufExperts, SharedOnesMayBeWeighed) {
+  for (const char* architecture : {"qwen2moe", "qwen35moe", "qwen3next"}) {
+    SCOPED_TRACE(architecture);
+    RandomModelSpec s = some_experts(architecture);
+    s.shared_d_ff = 12;
+    s.n_layers = 4;
+    if (std::string(architecture) != "qwen2moe") {
+      s.conv_taps = 4;
+      s.attend_every = 4;
+      s.delta_k_heads = 2;
+      s.delta_v_heads = 4;
+      s.delta_dim = 6;
+    }
+    const std::string at = s.architecture + ".", shared = "expert_shared_feed_forward_length";
+    const GgufWriter w = random_model(s);
+    auto source = open_file(w);
+    ASSERT_TRUE(source.is_ok()) << source.status().message();
+    const ModelConfig& c = (*source)->config();
+    EXPECT_TRUE(c.experts.shared_weighed);
+    EXPECT_EQ(c.experts.shared_d_ff, 12u);
+    EXPECT_EQ(c.experts.normalised, s.architecture != "qwen2moe");
+    EXPECT_EQ((*source)->tensor(TensorRole::shared_weight, 3).shape, (std::vector<int64_t>{16}));
+    EXPECT_EQ(c.row_d_ff(c.n_layers), 12 + 2 * 8.0);
+    // A row of a matrix is as good.
+    const std::string bytes(size_t{16} * 4, '\0'), vector = "blk.0.ffn_gate_inp_shexp.weight";
+    EXPECT_TRUE(open_file(GgufWriter(w).tensor(vector, kGgmlF32, {16, 1}, bytes)).is_ok());
+    expect_refused(GgufWriter(w).tensor(vector, kGgmlF32, {8, 2}, bytes), BLEND_E_FORMAT,
+                   "'" + vector + "' has the shape [2, 8]");
+    expect_refused(GgufWriter(w).erase_tensor(vector), BLEND_E_FORMAT, vector);
+    expect_refused(GgufWriter(w).erase_key(at + shared), BLEND_E_FORMAT, "ffn_gate_shexp");
+    expect_refused(GgufWriter(w).u32(at + shared, 1u << 27), BLEND_E_FORMAT, shared);
+  }
+  // Where the file does not say they are as wide as the feed-forward.
+  RandomModelSpec s = some_experts("qwen2moe");
+  s.shared_d_ff = s.d_ff;
+  const GgufWriter w = random_model(s).erase_key("qwen2moe.expert_shared_feed_forward_length");
+  EXPECT_EQ(experts_of(w).shared_d_ff, 24u);
+  // A model that has experts alone has no other width.
+  expect_refused(GgufWriter(w)
+                     .erase_key("qwen2moe.expert_feed_forward_length")
+                     .erase_key("qwen2moe.feed_forward_length"),
+                 BLEND_E_FORMAT, "feed_forward_length' is missing");
+}
+
 TEST(GgufExperts, LayersMayBeDense) {
   RandomModelSpec s = some_experts("ernie4_5-moe");
   s.dense_layers = 2;
@@ -155,7 +202,7 @@ TEST(GgufExperts, LayersMayBeDense) {
   EXPECT_EQ(c.experts.dense, (std::vector<bool>{true, true, false}));
   EXPECT_EQ(c.common_d_ff(0), 24u);
   EXPECT_EQ(c.common_d_ff(2), 16u);
-  EXPECT_NEAR(c.row_d_ff(), (24 + 24 + 16 + 2 * 8) / 3.0, 1e-9);
+  EXPECT_NEAR(c.row_d_ff(c.n_layers), (24 + 24 + 16 + 2 * 8) / 3.0, 1e-9);
   EXPECT_EQ((*source)->tensor(TensorRole::ffn_up, 1).shape, (std::vector<int64_t>{24, 16}));
   EXPECT_EQ((*source)->tensor(TensorRole::shared_up, 2).shape, (std::vector<int64_t>{16, 16}));
   EXPECT_EQ((*source)->tensor(TensorRole::router_choice, 2).shape, (std::vector<int64_t>{5}));
@@ -253,6 +300,8 @@ TEST(GgufExperts, AreInTheFingerprint) {
       hash([](Experts& e) { e.count = 2, e.normalised = true; }),
       hash([](Experts& e) { e.count = 2, e.choice_bias = true; }),
       hash([](Experts& e) { e.count = 2, e.scale = 2; }),
+      hash([](Experts& e) { e.count = 2, e.shared_weighed = true; }),
+      hash([](Experts& e) { e.count = 2, e.beside_dense = true; }),
       hash([](Experts& e) { e.count = 2, e.sigmoid = true; }),
       hash([](Experts& e) { e.count = 2, e.groups = 2; }),
       hash([](Experts& e) { e.count = 2, e.groups = e.used_groups = 2; }),
@@ -263,7 +312,7 @@ TEST(GgufExperts, AreInTheFingerprint) {
         e.count = 2, e.dense = {false, true};
       }),
   };
-  EXPECT_EQ(all.size(), 13u);
+  EXPECT_EQ(all.size(), 15u);
   EXPECT_EQ(hash([](Experts&) {}), hash([](Experts& e) { e.used = 3; })) << "of no experts";
 }
 

@@ -49,6 +49,20 @@ void backwards_on_threads(size_t n, const std::function<void(size_t)>& task) {
   for (std::thread& t : threads) t.join();
 }
 
+// No tensor has another shape by them.
+TEST(Fingerprint, ThatOfAGemma3nHasItsGateCuts) {
+  RandomModelSpec s;
+  for (const test::RandomFamily& family : test::random_families()) {
+    if (family.name == "gemma3n") s = family.spec;
+  }
+  const std::string key = "gemma3n.activation_sparsity_scale";
+  std::set<std::string> digests = {fingerprint(random_model(s))};
+  for (const float cut : {-1.0f, 0.5f}) {
+    digests.insert(fingerprint(random_model(s).f32s(key, std::vector(s.n_layers, cut))));
+  }
+  EXPECT_EQ(digests.size(), 3u);
+}
+
 TEST(Fingerprint, SameFileSameDigest) {
   const std::string one = fingerprint(random_model(small()));
   EXPECT_EQ(one.size(), 64u);

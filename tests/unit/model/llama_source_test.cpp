@@ -471,7 +471,7 @@ TEST(LlamaSource, FamiliesThatScaleWhatTheyAdd) {
   ModelConfig c = config_of(s);
   EXPECT_EQ(c.rope.layout, RopeLayout::interleaved);
   EXPECT_EQ(c.embedding_scale, 4.0f);
-  EXPECT_EQ(c.residual_scale, 0.7f);
+  EXPECT_EQ(c.result_scales, (ResultScales{0.7f, 0.7f, 0.7f}));
   EXPECT_EQ(c.attn_scale, 0.35f);
   EXPECT_EQ(c.logit_scale, 1 / 1.6f) << "logits are divided by the file's";
   EXPECT_TRUE(c.layers.empty());
@@ -494,7 +494,24 @@ TEST(LlamaSource, WhatFamiliesComputeIsInTheFingerprint) {
   };
   const std::set<std::string> all = {
       hash([](ModelConfig&) {}),
-      hash([](ModelConfig& c) { c.residual_scale = 2; }),
+      hash([](ModelConfig& c) {
+        c.result_scales = {2, 2, 2};
+      }),
+      hash([](ModelConfig& c) {
+        c.result_scales = {2, 2, 1};
+      }),
+      hash([](ModelConfig& c) {
+        c.result_scales = {1, 2, 1};
+      }),
+      hash([](ModelConfig& c) { c.gate_scale = 2; }),
+      hash([](ModelConfig& c) { c.paired = true; }),
+      hash([](ModelConfig& c) { c.experts.count = 2; }),
+      hash([](ModelConfig& c) { c.experts.count = 2, c.experts.latent = 8; }),
+      hash([](ModelConfig& c) { c.mixer.kind = RowMixer::Kind::ssm; }),
+      hash([](ModelConfig& c) {
+        c.mixer.kind = RowMixer::Kind::ssm, c.mixer.norm = RowMixer::Norm::none;
+      }),
+      hash([](ModelConfig& c) { c.mixer.kind = RowMixer::Kind::ssm, c.mixer.scales[2] = 2; }),
       hash([](ModelConfig& c) { c.logit_scale = 2; }),
       hash([](ModelConfig& c) { c.pre_norms = false; }),
       hash([](ModelConfig& c) { c.qk_norm = QkNorm::heads; }),
@@ -503,7 +520,7 @@ TEST(LlamaSource, WhatFamiliesComputeIsInTheFingerprint) {
       hash([](ModelConfig& c) { c.rope.q_growth = 2, c.rope.q_growth_rows = 3; }),
       hash([](ModelConfig& c) { c.rope.q_growth = 2, c.rope.q_growth_rows = 4; }),
   };
-  EXPECT_EQ(all.size(), 9u);
+  EXPECT_EQ(all.size(), 18u);
 }
 
 TEST(LlamaSource, FamiliesThatNormaliseResultsAlone) {

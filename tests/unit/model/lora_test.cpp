@@ -101,12 +101,25 @@ TEST_F(LoraFile, OtherTensorsAreRefusedByName) {
     return read(w);
   };
   for (const char* name :
-       {"token_embd.weight", "blk.0.ffn_gate_exps.weight", "blk.0.ffn_down_exps.bias",
-        "blk.0.ffn_gate_inp.weight", "blk.0.ffn_up_shexp.weight", "blk.0.attn_q.bias",
-        "blk.0.attn_norm.weight", "blk.attn_q.weight", "blk.0attn_q.weight", "nonsense"}) {
+       {"blk.0.ffn_gate_exps.weight", "blk.0.ffn_down_exps.bias", "blk.0.ffn_gate_inp.weight",
+        "blk.0.ffn_up_shexp.weight", "blk.0.attn_q.bias", "blk.0.attn_norm.weight",
+        "blk.attn_q.weight", "blk.0attn_q.weight", "nonsense", "blk.0.laurel_l.weight",
+        "blk.0.laurel_r.weight", "blk.0.altup_router.weight", "blk.0.altup_predict_coef.weight",
+        "blk.0.altup_correct_coef.weight", "altup_proj.weight", "altup_unembd_proj.weight"}) {
     EXPECT_REFUSED(BLEND_E_UNSUPPORTED, name, with(name));
   }
   EXPECT_REFUSED(BLEND_E_MISMATCH, "layer 2", with("blk.2.attn_q.weight"));
+  // The first one of an embedding is turned: a row for each token.
+  EXPECT_REFUSED(BLEND_E_MISMATCH, "[320, 1]", with("token_embd.weight"));
+  const auto embedding = [&](uint64_t rank, uint64_t rank_of_up) {
+    GgufWriter w = sound();
+    const uint64_t n_vocab = 320, width = spec_.d_model;
+    w.tensor("token_embd.weight.lora_a", kGgmlF32, {rank, n_vocab}, floats(rank * n_vocab));
+    w.tensor("token_embd.weight.lora_b", kGgmlF32, {rank_of_up, width}, floats(rank_of_up * width));
+    return read(w);
+  };
+  EXPECT_TRUE(embedding(2, 2).is_ok());
+  EXPECT_REFUSED(BLEND_E_FORMAT, "has the rank 2", embedding(2, 3));
   EXPECT_REFUSED(BLEND_E_UNSUPPORTED, "blk.0.attn_norm.weight",
                  read(sound().tensor("blk.0.attn_norm.weight", kGgmlF32, {1}, floats(1))));
   EXPECT_REFUSED(
@@ -234,8 +247,10 @@ TEST_F(PeftDirectory, TensorsAreThoseOfLora) {
                            "self_attn.q_proj.base_layer.weight", "self_attn.q_proj.lora_B.bias"}) {
     EXPECT_REFUSED(BLEND_E_UNSUPPORTED, name, with_tensor(layer + name));
   }
-  EXPECT_REFUSED(BLEND_E_UNSUPPORTED, "embeddings",
-                 with_tensor("base_model.model.model.embed_tokens.lora_embedding_A"));
+  EXPECT_REFUSED(BLEND_E_UNSUPPORTED, "another embedding",
+                 with_tensor("base_model.model.model.embed_positions.lora_embedding_A"));
+  EXPECT_REFUSED(BLEND_E_UNSUPPORTED, "as if it were a matrix",
+                 with_tensor("base_model.model.model.embed_tokens.lora_A.weight"));
   EXPECT_REFUSED(BLEND_E_FORMAT, "only one", with_tensor(layer + "self_attn.q_proj.lora_A.weight"));
   EXPECT_REFUSED(BLEND_E_UNSUPPORTED, "model.layers.0.self_attn.q_proj",
                  with_tensor("model.layers.0.self_attn.q_proj.lora_A.weight"));

@@ -64,9 +64,10 @@ TEST_P(TokenizerJson, IdsAreThoseOfTokenizers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerJson,
-                         testing::Values("gpt2", "llama3", "qwen2", "smollm", "tekken", "gpt4o",
-                                         "seed", "deepseek3", "llama2", "mistral", "gemma", "phi3",
-                                         "behaviours", "unknown"),
+                         testing::Values("gpt2", "llama3", "qwen2", "qwen35", "smollm", "tekken",
+                                         "gpt4o", "seed", "deepseek3", "deepseek2", "kimi",
+                                         "llama2", "mistral", "gemma", "phi3", "behaviours",
+                                         "unknown"),
                          [](const testing::TestParamInfo<const char*>& kind) {
                            return std::string(kind.param);
                          });

@@ -1,4 +1,5 @@
 // Looking after a store: repair, compaction, copies, files of chunks, metrics.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include "store/lmdb/files.h"
 #include "store/metrics.h"
 #include "store/store.h"
 #include "store/transfer.h"
@@ -310,6 +312,46 @@ TEST(StoreCompact, WaitsForNobodyAndIsSeenByEverybody) {
   for (uint32_t p = 0; p < 2; ++p) EXPECT_OK(compare(*w.store, *make_record(1000 + p)));
   EXPECT_EQ(14u, w.store->stat()->n_chunks);
   for (const int fd : {ready[0], ready[1], done[0], done[1]}) close(fd);
+}
+
+// Long compactions one after another, as a process that waits to open the store sees them: the lock
+// is held, the lock file is emptied, and soon the lock is held again. The first ones leave no time
+// in between, the others enough for who tries again at once.
+TEST(StoreCompact, LetsInWhoWaitedBeforeTheNextOne) {
+  World w;
+  w.store.reset();
+  const std::string lock_file = w.dir.file("s/lock.mdb");
+  int ready[2];
+  ASSERT_EQ(0, pipe(ready));
+  const pid_t test = getpid();
+  const pid_t compactor = fork();
+  ASSERT_GE(compactor, 0);
+  if (compactor == 0) {
+    const Fd fd(open(lock_file.c_str(), O_RDWR));
+    struct flock lock {};
+    lock.l_whence = SEEK_SET;
+    lock.l_len = 1;
+    for (int i = 0; getppid() == test; ++i) {
+      lock.l_type = F_WRLCK;
+      if (fcntl(fd.get(), F_SETLKW, &lock) != 0) _exit(1);
+      if (i == 0 && write(ready[1], "r", 1) != 1) _exit(2);
+      usleep(60'000);
+      if (ftruncate(fd.get(), 0) != 0) _exit(3);
+      lock.l_type = F_UNLCK;
+      if (fcntl(fd.get(), F_SETLK, &lock) != 0) _exit(4);
+      if (i >= 8) usleep(10'000);
+    }
+    _exit(5);  // the test is gone
+  }
+  close(ready[1]);  // so that the read ends where the child fails
+  char c = 0;
+  EXPECT_EQ(1, read(ready[0], &c, 1));
+  if (!HasFailure()) EXPECT_OK(Store::open(w.dir.file("s"), {}, {}).status());
+  kill(compactor, SIGKILL);
+  int status = 0;
+  ASSERT_EQ(compactor, waitpid(compactor, &status, 0));
+  EXPECT_TRUE(WIFSIGNALED(status)) << status;
+  close(ready[0]);
 }
 
 // A figure of the disk's hits is what is left of all hits: never less than none, whoever is

@@ -17,10 +17,10 @@ namespace {
 
 using Keep = LayerShape::Keep;
 
-// Attention, rows of another width, a state, attention.
+// Attention, rows of another width, a state, attention with smaller heads.
 ChunkShape mixed(uint32_t n_tokens, DType dtype) {
   ChunkShape shape{4, n_tokens, 32, dtype, 16};
-  shape.layers = {{Keep::kv, 32, 0}, {Keep::rows, 40, 0}, {Keep::state, 24, 7}, {Keep::kv, 32, 0}};
+  shape.layers = {{Keep::kv, 32, 0}, {Keep::rows, 40, 0}, {Keep::state, 24, 7}, {Keep::kv, 16, 0}};
   return shape;
 }
 
@@ -61,7 +61,6 @@ TEST(LayersOfOtherKinds, ImpossibleOnesAreRefused) {
   bad([](ChunkShape& s) { s.layers[1].width = 0; });
   bad([](ChunkShape& s) { s.layers[1].n_rows = 3; });  // it has a row a token
   bad([](ChunkShape& s) { s.layers[2].n_rows = 0; });  // a state of nothing
-  bad([](ChunkShape& s) { s.layers[0].width = 31; });  // K and V are of kv_dim
   bad([](ChunkShape& s) { s.layers[2].keep = static_cast<Keep>(3); });
   bad([](ChunkShape& s) { s.layers[2].width = s.layers[2].n_rows = UINT32_MAX; });
 }
@@ -154,7 +153,7 @@ TEST(LayersOfOtherKinds, ChangeNoOtherDescription) {
   for (const auto& change : {+[](ChunkShape& s) { s.layers[2].n_rows = 8; },
                              +[](ChunkShape& s) { s.layers[1].width = 39; },
                              +[](ChunkShape& s) {
-                               s.layers[3] = {Keep::state, 32, 8};
+                               s.layers[3] = {Keep::state, 16, 8};
                              },
                              +[](ChunkShape& s) { s.layers[0].width = 48; }}) {
     StoredLayout forged = other.manifest;

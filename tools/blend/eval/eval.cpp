@@ -31,7 +31,7 @@ struct EvalOptions {
   std::string data;
   size_t limit = 0;
   std::string group_by;
-  std::vector<std::string> policies = {"full", "reuse", "hkvd"};
+  std::vector<std::string> policies = {"full", "reuse", "attention", "hkvd"};
   std::vector<std::string> metrics = {"v_weighed"};
   std::vector<double> ratios = {0.05, 0.15, 0.3};
   std::vector<std::string> records = {"head"};

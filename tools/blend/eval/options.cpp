@@ -170,6 +170,25 @@ size_t showcase_of(const std::vector<EvalConfig>& configs) {
   return best;
 }
 
+size_t headline_of(const std::vector<EvalConfig>& configs) {
+  constexpr double kUsual = 0.2;
+  const auto in_context = [](const EvalConfig& c) {
+    constexpr const char* kKinds[] = {"similar", "joined", "preceding", "predecessor"};
+    return std::any_of(std::begin(kKinds), std::end(kKinds),
+                       [&](const char* kind) { return c.records.starts_with(kind); });
+  };
+  const auto distance = [&](const EvalConfig& c) {
+    const double ratio = c.keeps_agreement() ? 0 : 1 + std::abs(c.ratio - kUsual);
+    return std::pair(ratio, !in_context(c));
+  };
+  size_t best = configs.size();
+  for (size_t i = 0; i < configs.size(); ++i) {
+    if (configs[i].policy != BLEND_POLICY_ATTENTION) continue;
+    if (best == configs.size() || distance(configs[i]) < distance(configs[best])) best = i;
+  }
+  return best;
+}
+
 std::string shell_command(const std::vector<std::string>& arguments) {
   constexpr const char* kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:=+@%";

@@ -43,6 +43,10 @@ void add_profile_configs(const blendpp::Profile& profile, const std::vector<std:
 // The configuration whose rows the report shows: HKVD with one check layer at the ratio nearest to
 // 15 %, the first of the metrics and kinds of record. configs.size() if there is none.
 size_t showcase_of(const std::vector<EvalConfig>& configs);
+// The one whose figures the report begins with: the policy that a fuse takes by itself, first at
+// the ratio that it takes, then at the one nearest to 20 %; chunks in context before others.
+// configs.size() if that policy was not measured.
+size_t headline_of(const std::vector<EvalConfig>& configs);
 
 // A command line that a shell reads as `arguments`.
 std::string shell_command(const std::vector<std::string>& arguments);

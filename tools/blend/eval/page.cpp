@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "eval/metrics.h"
+#include "eval/options.h"
 #include "eval/token_label.h"
 
 namespace blend_cli {
@@ -131,6 +132,7 @@ nlohmann::json page_json(const EvalPlan& plan, const std::vector<Record>& record
   const size_t reuse = reuse_of(plan);
   nlohmann::json out = {{"reuse", index_json(reuse, plan)},
                         {"showcase", index_json(plan.showcase, plan)},
+                        {"headline", index_json(headline_of(plan.configs), plan)},
                         {"prompts", prompts_json(result, piece)}};
   out["differing"] = reuse < plan.configs.size() ? differing_json(records, result, reuse)
                                                  : nlohmann::json::array();

@@ -7,8 +7,10 @@ const reuse = page.reuse === null ? null : configs[page.reuse];
 const showcase = page.showcase === null ? null : configs[page.showcase];
 const kinds = [...new Set(configs.filter(c => c.policy !== "full").map(c => c.records))];
 
+// The name of the file or folder: what a file says of itself is often a checkpoint's.
 function title() {
-  return report.model.name || report.model.path;
+  const name = report.model.path.replace(/\/+$/, "").replace(/^.*\//, "").replace(/\.gguf$/i, "");
+  return /^\.*$/.test(name) ? report.model.name || report.model.path : name;
 }
 
 // "hkvd v, 15 %"; the kind of record only where the run has several.
@@ -31,16 +33,19 @@ function heading() {
 function tiles() {
   const out = [[percent(full.found) + " %", "answers found, full prefill"]];
   if (report.floor) out.push([percent(report.floor.found) + " %", "answers found, without any chunk"]);
-  if (reuse) out.push([percent(reuse.found) + " %", "answers found, " + longName(reuse)]);
-  if (showcase) {
-    out.push([percent(showcase.found) + " %", "answers found, " + longName(showcase)]);
-    if (showcase.pgr !== null) {
-      out.push([percent(showcase.pgr) + " %", "of what full prefill gains is kept"]);
+  const told = page.headline === null ? showcase : configs[page.headline];
+  const beside = configs.find(c => c.policy === "reuse" && c.records === told?.records) ?? reuse;
+  if (beside) out.push([percent(beside.found) + " %", "answers found, " + longName(beside)]);
+  if (told) {
+    const name = longName(told) + (page.headline === null ? "" : ", the default policy");
+    out.push([percent(told.found) + " %", "answers found, " + name]);
+    if (told.pgr !== null) {
+      out.push([percent(told.pgr) + " %", "of what full prefill gains is kept"]);
     }
-    if (showcase.ttft_relative > 0) {
-      out.push([(1 / showcase.ttft_relative).toFixed(2) + "\u00d7", "faster to the first token"]);
+    if (told.ttft_relative > 0) {
+      out.push([(1 / told.ttft_relative).toFixed(2) + "\u00d7", "faster to the first token"]);
     }
-    out.push([percent(showcase.flops_relative) + " %", "of full prefill's operations"]);
+    out.push([percent(told.flops_relative) + " %", "of full prefill's operations"]);
   }
   return html("div", {class: "tiles"},
     out.map(([value, name]) => html("div", {class: "tile"}, html("b", {}, value), html("span", {}, name))));

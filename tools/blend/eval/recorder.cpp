@@ -1,5 +1,6 @@
 #include "eval/recorder.h"
 
+#include <cstring>
 #include <utility>
 
 #include "choices.h"
@@ -129,18 +130,32 @@ void Recorder::put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
   options.contexts = passages.data();
   options.n_contexts = passages.size();
   options.cancel = interrupt_token();
-  const auto stored = [&] {
-    return codec == BLEND_CODEC_DEFAULT ? 0 : store_.codec_stat(codec).stored_bytes;
+  const auto stat = [&] {
+    return codec == BLEND_CODEC_DEFAULT ? blendpp::CodecStat() : store_.codec_stat(codec);
   };
-  const uint64_t before = stored();
+  const blendpp::CodecStat before = stat();
   const blendpp::Precomputed done = model_.precompute(store_, tokens, options);
   if (done.existed) return;
   stored_.push_back(done.id);
   if (codec == BLEND_CODEC_DEFAULT) return;
+  const blendpp::CodecStat after = stat();
   CodecSize& size = sizes_[codec];
   size.tokens += tokens.size();
-  size.elements += uint64_t{2} * tokens.size() * info_.n_layers * info_.n_kv_heads * info_.head_dim;
-  size.stored_bytes += stored() - before;
+  size.elements += (after.bytes - before.bytes) / element_bytes();
+  size.stored_bytes += after.stored_bytes - before.stored_bytes;
+}
+
+uint64_t Recorder::element_bytes() {
+  if (element_bytes_ == 0) {
+    const blendpp::ChunkId own = stored_.back();
+    store_.list(false, [&](const blend_chunk_info& info, const char*) {
+      if (std::memcmp(info.id.bytes, own.bytes, sizeof own.bytes) == 0) {
+        element_bytes_ = info.kv_dtype == BLEND_DTYPE_F32 ? 4 : 2;
+      }
+      return true;
+    });
+  }
+  return element_bytes_;
 }
 
 std::vector<const blendpp::Tokens*> Recorder::passages(const RecordKind& kind,

@@ -21,7 +21,7 @@ namespace blend_cli {
 struct CodecSize {
   uint64_t tokens = 0;
   uint64_t stored_bytes = 0;  // K and V
-  uint64_t elements = 0;      // of K and V
+  uint64_t elements = 0;      // of K and V, and of what other layers keep
 
   double bytes_per_token() const;
   double bits_per_element() const;
@@ -33,7 +33,7 @@ class Recorder {
   // `corpus`: the texts among which similar chunks are looked for. `profile` may be null.
   Recorder(const blendpp::Model& model, const blendpp::Store& store,
            const blendpp::Profile* profile, const std::vector<std::string>& corpus)
-      : model_(model), store_(store), profile_(profile), corpus_(corpus), info_(model.info()) {}
+      : model_(model), store_(store), profile_(profile), corpus_(corpus) {}
 
   // From here on store() does this kind with this codec too; `records` as in EvalConfig.
   void add(const std::string& records, uint32_t codec);
@@ -57,6 +57,8 @@ class Recorder {
   const std::string& corpus_mark();
   void put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix, const std::string& tenant,
            uint32_t codec, const std::vector<const blendpp::Tokens*>& contexts = {});
+  // Of K and V of the chunk that was stored last.
+  uint64_t element_bytes();
   // What chunk `i` is prefilled after, for a contextual kind.
   std::vector<const blendpp::Tokens*> passages(const RecordKind& kind, const Question& question,
                                                size_t i);
@@ -66,7 +68,6 @@ class Recorder {
   const blendpp::Store& store_;
   const blendpp::Profile* profile_;
   const std::vector<std::string>& corpus_;
-  const blendpp::ModelInfo info_;
   std::map<std::string, RecordKind> kinds_;       // by their names
   std::map<std::string, blendpp::Tokens> fixed_;  // chunk prefixes that no prompt changes
   std::set<std::pair<std::string, uint32_t>> wanted_;
@@ -77,6 +78,7 @@ class Recorder {
   std::string corpus_mark_;               // tells two data sets apart
   std::map<uint32_t, CodecSize> sizes_;   // of codecs that were named
   std::vector<blendpp::ChunkId> stored_;  // by this run
+  uint64_t element_bytes_ = 0;            // of the store's chunks; 0: not known yet
 };
 
 }  // namespace blend_cli

@@ -26,17 +26,6 @@ std::vector<uint32_t> evenly_filled(const std::vector<uint32_t>& rows,
 
 }  // namespace
 
-ModelShape shape_of(const blend_model_info& info) {
-  ModelShape shape;
-  shape.n_layers = info.n_layers;
-  shape.d_model = info.d_model;
-  shape.q_dim = uint64_t{info.n_heads} * info.head_dim;
-  shape.kv_dim = uint64_t{info.n_kv_heads} * info.head_dim;
-  shape.d_ff = info.d_ff;
-  shape.n_vocab = info.n_vocab;
-  return shape;
-}
-
 RowTrace trace_of(const blendpp::Fusion& fusion) {
   const blendpp::FusionReport info = fusion.report();
   RowTrace trace;
@@ -83,21 +72,6 @@ RowTrace trace_of(const blendpp::Fusion& fusion) {
     trace.layers.push_back(std::move(rows));
   }
   return trace;
-}
-
-double flops_of(const ModelShape& shape, const std::vector<LayerRows>& layers) {
-  const auto d = static_cast<double>(shape.d_model);
-  const auto q_dim = static_cast<double>(shape.q_dim);
-  const double per_kv_row = 2.0 * d * 2.0 * static_cast<double>(shape.kv_dim);
-  const double per_full_row = 2.0 * (2.0 * d * q_dim + 3.0 * d * static_cast<double>(shape.d_ff));
-  double flops = 2.0 * d * static_cast<double>(shape.n_vocab);
-  for (const LayerRows& layer : layers) {
-    double pairs = 0;
-    for (const uint32_t row : layer.full) pairs += static_cast<double>(row) + 1.0;
-    flops += static_cast<double>(layer.kv.size()) * per_kv_row +
-             static_cast<double>(layer.full.size()) * per_full_row + pairs * 4.0 * q_dim;
-  }
-  return flops;
 }
 
 }  // namespace blend_cli

@@ -62,24 +62,21 @@ Answer::Answer(const Engine& engine, Request request, const std::string& tenant,
   }
   tokenize(alive);
   if (request_.grammar) {
-    grammar_ = engine_.grammars->get(*request_.grammar, request_.schema, "response_format",
-                                     engine_.cancel);
+    grammar_ = engine_.grammars->get({*request_.grammar, request_.schema, {}, {}},
+                                     "response_format", engine_.cancel);
   }
-  if (request_.tools.choice != Tools::Choice::none) prepare_tools();
+  if (must_call()) {
+    grammar_ = engine_.grammars->get(
+        {BLEND_GRAMMAR_CALL, request_.tools.json, engine_.template_source, request_.tools.only},
+        "tools", engine_.cancel);
+  }
   for (const std::string& text : request_.stop) stop_.push_back({text.data(), text.size()});
   choices_.resize(std::max<size_t>(1, request_.prompts.size()) * request_.n);
   if (request_.tools.choice != Tools::Choice::none) {
     for (Choice& choice : choices_)
-      choice.tools.emplace(engine_.form, request_.tools.names, must_call());
+      choice.tools.emplace(call_reader(*engine_.model, engine_.template_source, request_.tools));
   }
   fuse(0);
-}
-
-void Answer::prepare_tools() {
-  if (!must_call()) return;
-  grammar_ = engine_.grammars->get(BLEND_GRAMMAR_JSON_SCHEMA,
-                                   call_schema(request_.tools, engine_.form.info.call_arguments),
-                                   "tools", engine_.cancel);
 }
 
 void Answer::tokenize(const std::function<bool()>& alive) {
@@ -110,8 +107,8 @@ void Answer::tokenize(const std::function<bool()>& alive) {
     options.variables = request_.variables.c_str();
     options.cancel = engine_.cancel;
     options.tools = request_.tools.json.c_str();
+    if (must_call()) options.flags |= BLEND_CHAT_MUST_CALL;
     chat_ = blendpp::render_chat(model, request_.messages, request_.documents, options).prompt;
-    if (must_call()) chat_ = call_prompt(model, engine_.form, chat_);
     return check(chat_.n_tokens());
   }
   size_t n = 0;
@@ -256,7 +253,7 @@ bool Answer::generate(size_t prompt, const Send& send, const std::function<bool(
     }
     const auto told = [&, i](int32_t id, std::string_view given) {
       if (!listening) return false;  // another answer found that the client left
-      const std::string piece = choice.tools ? choice.tools->take(id, given) : std::string(given);
+      const std::string piece(choice.tools ? choice.tools->add(id, given) : given);
       Json tokens = Json::array();
       if (request_.logprobs && id >= 0) tokens.push_back(choice.token);
       if (request_.stream) {
@@ -289,7 +286,7 @@ bool Answer::generate(size_t prompt, const Send& send, const std::function<bool(
   for (size_t i = begin; i < end; ++i) {
     Choice& choice = choices_[i];
     if (!choice.tools) continue;
-    const std::string rest = choice.tools->end(!is_complete(choice));
+    const std::string rest(choice.tools->end(!is_complete(choice)));
     if (!request_.stream) {
       choice.text += rest;
     } else if (!tell_calls(choice, i, event) ||
@@ -310,7 +307,7 @@ bool Answer::is_complete(const Choice& choice) {
 }
 
 size_t Answer::n_calls(const Choice& choice) const {
-  const size_t n = choice.tools ? choice.tools->calls().size() : 0;
+  const size_t n = choice.tools ? choice.tools->n_calls() : 0;
   return request_.tools.parallel ? n : std::min<size_t>(n, 1);
 }
 
@@ -324,9 +321,9 @@ bool Answer::tell_calls(Choice& choice, size_t index, const Tell& tell) const {
 Json Answer::calls_json(const Choice& choice, size_t first, bool streams) const {
   Json out = Json::array();
   for (size_t i = first; i < n_calls(choice); ++i) {
-    const ToolCall& call = choice.tools->calls()[i];
+    const blendpp::CallInfo call = choice.tools->call(i);
     const std::string digits = random_hex();
-    const uint32_t n_digits = engine_.form.info.call_id_length;
+    const uint32_t n_digits = engine_.call_id_length;
     Json one = {{"id", n_digits > 0 ? digits.substr(0, n_digits) : "call_" + digits},
                 {"type", "function"},
                 {"function", {{"name", call.name}, {"arguments", call.arguments}}}};

@@ -22,7 +22,7 @@ struct Engine {
   std::string name;  // of the model, as clients know it
   blendpp::FuseOptions fuse;
   std::string template_source;  // "": the model's own
-  ToolForm form;                // by that template; zero where there is none
+  uint32_t call_id_length = 0;  // by that template; 0: any
   GrammarCache* grammars = nullptr;
   const blend_cancel* cancel = nullptr;
   bool (*cancelled)() = nullptr;  // whether `cancel` has been raised
@@ -66,8 +66,8 @@ class Answer {
   struct Choice {
     std::unique_ptr<blendpp::Fusion> fusion;
     std::string text;
-    std::optional<ToolCallReader> tools;  // none: the request has no functions
-    size_t n_calls = 0;                   // told to the reader of a stream
+    std::optional<blendpp::CallReader> tools;  // none: the request has no functions
+    size_t n_calls = 0;                        // told to the reader of a stream
     Json logprobs = Json::array();
     Json token;         // the log probabilities of the one that is reported next
     size_t n_told = 0;  // characters of the tokens whose logprobs were told, of a completion
@@ -85,7 +85,6 @@ class Answer {
   Json chunk(size_t index, const Json& delta, const Json& finish, const Json& logprobs) const;
   Json logprobs_json(const Json& tokens, size_t& n_told) const;
   Json head(const char* object) const;
-  void prepare_tools();
   using Tell = std::function<bool(const Json&)>;
   // Sends the calls that are new. False: the client has gone.
   bool tell_calls(Choice& choice, size_t index, const Tell& tell) const;

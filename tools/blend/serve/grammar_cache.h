@@ -16,24 +16,32 @@ class GrammarCache {
  public:
   explicit GrammarCache(const blendpp::Model& model) : model_(model) {}
 
-  // language: BLEND_GRAMMAR_*. Requests that ask for the same at the same time wait for one
-  // compile. Throws HttpError (400: the schema cannot be used; `member` of the request is wrong)
-  // and blendpp::Error. `cancel` may be null.
-  std::shared_ptr<const blendpp::Grammar> get(uint32_t language, const std::string& text,
-                                              const char* member, const blend_cancel* cancel);
+  // As blend_grammar_options has them.
+  struct Asked {
+    uint32_t language = BLEND_GRAMMAR_JSON;
+    std::string text;
+    std::string template_source;
+    std::string function;
+
+    bool operator==(const Asked&) const = default;
+  };
+  // Requests that ask for the same at the same time wait for one compile. Throws HttpError (400:
+  // the schema cannot be used; `member` of the request is wrong) and blendpp::Error. `cancel` may
+  // be null.
+  std::shared_ptr<const blendpp::Grammar> get(const Asked& asked, const char* member,
+                                              const blend_cancel* cancel);
 
  private:
   // Each may hold 512 MiB, if the client that sends its schema wants that.
   static constexpr size_t kMost = 16;
 
   struct Entry {
-    Entry(uint32_t l, std::string t) : language(l), text(std::move(t)) {}
-    const uint32_t language;
-    const std::string text;
+    explicit Entry(Asked a) : asked(std::move(a)) {}
+    const Asked asked;
     std::mutex mutex;
     std::shared_ptr<const blendpp::Grammar> grammar;  // guarded by mutex; null: not compiled
   };
-  std::shared_ptr<Entry> entry(uint32_t language, const std::string& text);
+  std::shared_ptr<Entry> entry(const Asked& asked);
 
   const blendpp::Model& model_;
   std::mutex mutex_;

@@ -7,8 +7,8 @@
 
 #include "../chunker.h"
 #include "../command.h"
+#include "base/raw_json.h"
 #include "members.h"
-#include "raw_member.h"
 
 namespace blend_cli::serve {
 namespace {
@@ -404,8 +404,8 @@ BodyTexts body_texts(std::string_view body) {
   BodyTexts texts;
   texts.tools = tool_texts(body);
   if (body.find("json_schema") == body.npos) return texts;
-  const std::string_view format = raw_member(body, "response_format");
-  texts.schema = raw_member(raw_member(format, "json_schema"), "schema");
+  const std::string_view format = blend::raw_member(body, "response_format");
+  texts.schema = blend::raw_member(blend::raw_member(format, "json_schema"), "schema");
   return texts;
 }
 

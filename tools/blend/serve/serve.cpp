@@ -251,7 +251,7 @@ void read_template(serve::Engine& engine) {
     if (error.code() == BLEND_E_NOT_FOUND) return;  // completions need none
     if (error.code() != BLEND_E_INVALID_ARGUMENT) throw;
   }
-  engine.form = serve::tool_form(*engine.model, engine.template_source);
+  engine.call_id_length = engine.model->template_info(engine.template_source).call_id_length;
 }
 
 void run(const ServeOptions& options) {

@@ -1,22 +1,19 @@
 #include "tools.h"
 
 #include <algorithm>
-#include <initializer_list>
 
+#include "base/raw_json.h"
 #include "members.h"
-#include "raw_member.h"
 
 namespace blend_cli::serve {
 namespace {
 
-// It looks for a member in all others of its object.
 using Ordered = nlohmann::ordered_json;
 
 constexpr size_t kMostTools = 128;
 constexpr size_t kMostCalls = 128;
 constexpr size_t kMostToolBytes = size_t{256} << 10;
 constexpr size_t kMostName = 64;
-constexpr size_t kMostMembers = 4096;  // of an object whose members are in order: see Ordered
 
 bool is_name(const Json* value) {
   if (value == nullptr || !value->is_string()) return false;
@@ -46,14 +43,6 @@ const Json& function_of(const Json& item, const std::string& where) {
   return *function;
 }
 
-size_t most_members(const Json& value) {
-  size_t most = value.is_object() ? value.size() : 0;
-  for (const Json& part : value) {
-    if (part.is_structured()) most = std::max(most, most_members(part));
-  }
-  return most;
-}
-
 void check_function(const Json& function, const std::string& where) {
   const Json* const description = given(function, "description");
   if (description != nullptr && !description->is_string()) {
@@ -62,10 +51,6 @@ void check_function(const Json& function, const std::string& where) {
   const Json* const parameters = given(function, "parameters");
   if (parameters == nullptr) return;
   if (!parameters->is_object()) wrong(where + ".parameters", "must be an object, a JSON schema");
-  if (most_members(*parameters) > kMostMembers) {
-    wrong(where + ".parameters",
-          "has an object of more than " + std::to_string(kMostMembers) + " members");
-  }
   const Json* const type = given(*parameters, "type");
   if (type != nullptr && *type != "object") {
     wrong(where + ".parameters", "must be a schema of the type \"object\"");
@@ -81,7 +66,6 @@ void read_list(const Json& list, std::string text, Tools& out) {
   if (out.json.size() > kMostToolBytes) {
     wrong("tools", "has more than " + std::to_string(kMostToolBytes >> 10) + " KiB");
   }
-  const std::vector<std::string_view> items = raw_items(out.json);
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string where = "tools[" + std::to_string(i) + "]";
     const Json& function = function_of(list[i], where);
@@ -91,25 +75,7 @@ void read_list(const Json& list, std::string text, Tools& out) {
       wrong(where + ".function.name", "is '" + name + "' twice");
     }
     out.names.push_back(std::move(name));
-    std::string parameters(raw_member(raw_member(items[i], "function"), "parameters"));
-    if (const Json* const tree = given(function, "parameters"); tree == nullptr) {
-      parameters.clear();  // null
-    } else if (parameters.empty()) {
-      parameters = tree->dump();
-    }
-    out.parameters.push_back(std::move(parameters));
   }
-}
-
-void keep_only(Tools& tools, const std::string& name) {
-  const auto at = std::find(tools.names.begin(), tools.names.end(), name);
-  if (at == tools.names.end()) {
-    wrong("tool_choice",
-          "names the function '" + name.substr(0, kMostName) + "', which 'tools' does not have");
-  }
-  const auto i = static_cast<size_t>(at - tools.names.begin());
-  tools.names = {name};
-  tools.parameters = {tools.parameters[i]};
 }
 
 void read_choice(const Json* choice, Tools& out) {
@@ -129,40 +95,11 @@ void read_choice(const Json* choice, Tools& out) {
   }
   if (out.names.empty()) wrong("tool_choice", "needs 'tools'");
   out.choice = Tools::Choice::required;
-  if (is_named) keep_only(out, (*choice)["function"]["name"].get<std::string>());
-}
-
-// Where a schema keeps parts that its references name, and how their names begin in the whole.
-constexpr std::pair<const char*, char> kPlaces[] = {{"$defs", '.'}, {"definitions", ':'}};
-
-bool is_any(std::string_view name, std::initializer_list<std::string_view> of) {
-  return std::find(of.begin(), of.end(), name) != of.end();
-}
-
-std::string moved(const std::string& to, const std::string& root) {
-  for (const auto& [place, mark] : kPlaces) {
-    const std::string begin = std::string("#/") + place + '/';
-    if (to.starts_with(begin)) return "#/$defs/" + root + mark + to.substr(begin.size());
-  }
-  return to == "#" ? "#/$defs/" + root : to;
-}
-
-// Takes a schema's references to its own parts to where it stands now. What is data, not a schema,
-// is left alone. has_names: its members are not keywords but names of schemas.
-void move_references(Ordered& schema, const std::string& root, bool has_names = false) {
-  if (schema.is_array()) {
-    for (Ordered& item : schema) move_references(item, root);
-  }
-  if (!schema.is_object()) return;
-  for (auto& [name, value] : schema.items()) {
-    if (has_names) {
-      move_references(value, root);
-    } else if (name == "$ref" && value.is_string()) {
-      value = moved(value.get_ref<const std::string&>(), root);
-    } else if (!is_any(name, {"const", "enum", "default", "examples"})) {
-      move_references(value, root,
-                      is_any(name, {"properties", "patternProperties", "$defs", "definitions"}));
-    }
+  if (!is_named) return;
+  out.only = (*choice)["function"]["name"].get<std::string>();
+  if (std::find(out.names.begin(), out.names.end(), out.only) == out.names.end()) {
+    wrong("tool_choice", "names the function '" + out.only.substr(0, kMostName) +
+                             "', which 'tools' does not have");
   }
 }
 
@@ -170,7 +107,7 @@ void move_references(Ordered& schema, const std::string& root, bool has_names = 
 
 ToolTexts tool_texts(std::string_view body) {
   if (body.find("\"tools\"") == body.npos) return {};
-  return {std::string(raw_member(body, "tools"))};
+  return {std::string(blend::raw_member(body, "tools"))};
 }
 
 Tools read_tools(const Json& body, ToolTexts texts) {
@@ -225,41 +162,6 @@ std::string tool_members(const Json& message, const std::string& where,
     if (!name.empty()) out["name"] = name;
   }
   return out.empty() ? std::string() : out.dump();
-}
-
-std::string call_schema(const Tools& tools, std::string_view arguments) {
-  Ordered definitions = Ordered::object();
-  Ordered calls = Ordered::array();
-  for (size_t i = 0; i < tools.names.size(); ++i) {
-    const std::string root = "f" + std::to_string(i);
-    Ordered schema = tools.parameters[i].empty()
-                         ? Ordered{{"type", "object"}, {"additionalProperties", false}}
-                         : Ordered::parse(tools.parameters[i]);
-    move_references(schema, root);
-    for (const auto& [place, mark] : kPlaces) {
-      if (!schema.contains(place) || !schema[place].is_object()) continue;
-      for (auto& [name, part] : schema[place].items()) {
-        definitions[root + mark + name] = std::move(part);
-      }
-      schema.erase(place);
-    }
-    // Without a type, any JSON would satisfy it.
-    if (!schema.contains("type") && !schema.contains("$ref")) schema["type"] = "object";
-    definitions[root] = std::move(schema);
-    const std::string named(arguments);
-    calls.push_back(
-        {{"type", "object"},
-         {"properties",
-          {{"name", {{"const", tools.names[i]}}}, {named, {{"$ref", "#/$defs/" + root}}}}},
-         {"required", {"name", named}},
-         {"additionalProperties", false}});
-  }
-  if (calls.size() == 1) {
-    Ordered one = std::move(calls[0]);
-    one["$defs"] = std::move(definitions);
-    return one.dump();
-  }
-  return Ordered{{"anyOf", std::move(calls)}, {"$defs", std::move(definitions)}}.dump();
 }
 
 }  // namespace blend_cli::serve

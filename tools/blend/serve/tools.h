@@ -16,8 +16,8 @@ struct Tools {
   Choice choice = Choice::none;
   std::string json;                // the list, for the chat template; "": the model is told of none
   std::vector<std::string> names;  // of the functions
-  std::vector<std::string> parameters;  // their schemas; "": there is none
-  bool parallel = true;                 // several calls in one answer
+  std::string only;                // the one that a required call must be of; "": any
+  bool parallel = true;            // several calls in one answer
 };
 
 // What of them a body has, in the order in which it is written: a tree loses it. "": nothing.
@@ -35,8 +35,5 @@ Tools read_tools(const Json& body, ToolTexts texts);
 // it. Throws HttpError (400).
 std::string tool_members(const Json& message, const std::string& where,
                          std::map<std::string, std::string>& calls);
-
-// The schema of one call: an object of a function's name, and `arguments` by the function's schema.
-std::string call_schema(const Tools& tools, std::string_view arguments);
 
 }  // namespace blend_cli::serve

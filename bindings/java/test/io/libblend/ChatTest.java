@@ -60,6 +60,54 @@ public class ChatTest extends Fixture {
   }
 
   @Test
+  public void callsInAnAnswer() {
+    CallReader.Options options =
+        new CallReader.Options()
+            .templateSource("{{ tools }}{{ messages[0].content }}<tool_call>")
+            .tools("[{\"function\": {\"name\": \"find\"}}]");
+    try (CallReader reader = CallReader.open(model, options)) {
+      assertEquals("Gr\u00fc\u00dfe.", reader.add(new Token(5, "Gr\u00fc\u00dfe. <tool_")));
+      assertEquals("", reader.add(-1, "call>{\"name\": \"find\", \"arguments\": {\"b\": 1.50}}</tool_call>"));
+      assertEquals("<tool_call>x</tool_call>", reader.add(-1, "<tool_call>x</tool_call>"));
+      assertEquals("", reader.add(-1, "<tool_call>{\"name\": \"find\", \"argum"));
+      assertEquals("", reader.end(true));
+      assertEquals(2, reader.calls().size());
+      assertEquals("find", reader.calls().get(0).name());
+      assertEquals("{\"b\": 1.50}", reader.calls().get(0).arguments());
+      assertTrue(!reader.calls().get(0).isCut() && reader.calls().get(1).isCut());
+      assertThrows(InvalidArgumentException.class, () -> reader.add(-1, "more"));
+    }
+    assertThrows(NotFoundException.class, () -> CallReader.open(model, new CallReader.Options()));
+    assertThrows(InvalidArgumentException.class, () -> CallReader.open(model, options.tools("{}")));
+  }
+
+  @Test
+  public void anAnswerThatMustBeACall() {
+    String tools =
+        "[{\"function\": {\"name\": \"find\", \"parameters\": {\"properties\": {\"who\": {\"const\": \"Ada\"}},"
+            + " \"required\": [\"who\"]}}}, {\"name\": \"time\"}]";
+    Chat chat = new Chat().message("user", "Who?");
+    ChatOptions options = options().tools(tools).mustCall(true);
+    String text = model.chatText(chat, options);
+    assertTrue(text, text.endsWith("[assistant]<tool_call>\n"));
+    Grammar.Options how =
+        new Grammar.Options().language(GrammarLanguage.CALL).text(tools).function("find").templateSource(TEMPLATE);
+    Grammar grammar;
+    try {
+      grammar = Grammar.open(model, how);
+    } catch (UnsupportedException error) {
+      assertTrue(error.getMessage(), error.getMessage().contains("BLEND_GRAMMAR"));
+      return;
+    }
+    FuseOptions fuse = new FuseOptions().policy(Policy.FULL).reserveTokens(60);
+    try (grammar; Fusion fusion = model.fuse(store(), model.chat(chat, options), fuse)) {
+      String call = fusion.generate(new GenerateOptions().maxTokens(60).grammar(grammar));
+      assertEquals("{\"name\": \"find\", \"arguments\": {\"who\": \"Ada\"}}", call);
+    }
+    assertThrows(InvalidArgumentException.class, () -> Grammar.open(model, how.function("moon")));
+  }
+
+  @Test
   public void whatIsWrongIsSaid() {
     Chat chat = new Chat().message("user", "x");
     assertThrows(NotFoundException.class, () -> model.chat(chat));

@@ -6,6 +6,9 @@ import static org.junit.Assert.assertFalse;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -112,6 +115,22 @@ public class TextsTest extends Fixture {
     try (Fusion one = model.fuse(null, own, new FuseOptions().policy(Policy.FULL));
         Fusion other = model.fuse(null, prompt, new FuseOptions().policy(Policy.FULL))) {
       assertEquals(answer(one), answer(other));
+    }
+  }
+
+  @Test
+  public void bosOnlyWhereTheModelExpectsIt() throws IOException {
+    byte[] bytes = Files.readAllBytes(MODEL);
+    String key = "tokenizer.ggml.add_bos_token";
+    int at = new String(bytes, StandardCharsets.ISO_8859_1).indexOf(key) + key.length() + 4; // past the type
+    assertEquals(1, bytes[at]);
+    bytes[at] = 0;
+    write(path("no-bos.gguf"), bytes);
+    try (Model without = Model.open(context, path("no-bos.gguf"))) {
+      assertFalse(without.info().addBos());
+      assertEquals(0, without.tokenizer().bos().length);
+      assertEquals(0, Prompt.builder(without.tokenizer()).bos().build().size());
+      assertEquals(2, without.textPrompt(Document.of(PASSAGES.subList(0, 1)), ASKED, new TextOptions()).size());
     }
   }
 

@@ -1,0 +1,19 @@
+// A Json tree as text again.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+
+namespace blend {
+
+void write_json_string(std::string_view text, std::string& out);
+enum class LargeNumbers : uint8_t {
+  refused,  // false: a whole number beyond 64 bits, or one that is not finite
+  nearest,  // whole numbers beyond 64 bits are those of the nearest double
+};
+bool write_json(const Json& value, std::string& out, LargeNumbers large = LargeNumbers::refused);
+
+}  // namespace blend

@@ -1,0 +1,90 @@
+#include "calibrate/sample_records.h"
+
+#include <cstring>
+
+#include "fusion/contexts/corpus_precompute.h"
+#include "support/engine_fixture.h"
+
+namespace blend {
+namespace {
+
+std::shared_ptr<ChunkRecord> record(uint8_t id, size_t bytes) {
+  auto out = std::make_shared<ChunkRecord>();
+  out->meta.id[0] = id;
+  out->data = std::move(*AlignedBuffer::allocate(bytes));
+  return out;
+}
+Sha256 id_of(uint8_t id) { return record(id, 8)->meta.id; }
+
+TEST(RecentRecords, TheLeastRecentlyUsedLeavesFirst) {
+  RecentRecords kept(3000);
+  for (uint8_t id = 1; id <= 3; ++id) kept.put(record(id, 1000));
+  EXPECT_NE(kept.find(id_of(1)), nullptr);
+  kept.put(record(4, 1000));
+  EXPECT_EQ(kept.find(id_of(2)), nullptr);
+  for (const uint8_t id : {1, 3, 4}) EXPECT_NE(kept.find(id_of(id)), nullptr) << int{id};
+  kept.put(record(5, 2500));
+  for (const uint8_t id : {1, 3, 4}) EXPECT_EQ(kept.find(id_of(id)), nullptr) << int{id};
+  EXPECT_NE(kept.find(id_of(5)), nullptr);
+}
+
+TEST(RecentRecords, WhatIsTooLargeDisplacesNothing) {
+  RecentRecords kept(1000);
+  kept.put(record(1, 1000));
+  kept.put(record(2, 1001));
+  EXPECT_EQ(kept.find(id_of(2)), nullptr);
+  EXPECT_NE(kept.find(id_of(1)), nullptr);
+}
+
+using SampleRecordsTest = test::EngineTest;
+
+// Of the same texts after the same head: the records of `blend precompute`, to the bit. Short texts
+// stand one after the other in a prefill, and each is read as it is after the head.
+TEST_F(SampleRecordsTest, AreThoseOfACorpus) {
+  const std::vector<int32_t> head = tokens(4, 1);
+  const std::vector<int32_t> shared = tokens(40, 10);
+  std::vector<std::vector<int32_t>> texts;
+  std::vector<Sample> samples;
+  for (int i = 0; i < 5; ++i) {
+    std::vector<int32_t> text = tokens(12, 20 + i);
+    text.insert(text.end(), shared.begin(), shared.end());
+    texts.push_back(text);
+  }
+  for (const std::vector<int32_t>& text : texts)
+    samples.push_back({Segment{SegmentKind::chunk, text, {}}});
+  MemoryStore stored;
+  SimilarChunks index;
+  CorpusKey key;
+  key.dtype = DType::f32;
+  key.head = head;
+  CorpusOptions options;
+  options.n_contexts = 2;
+  std::vector<CorpusText> corpus;
+  for (const std::vector<int32_t>& text : texts) corpus.push_back({text, {}});
+  ASSERT_TRUE(CorpusPrecompute(*model_, stored, index, key, options)
+                  .run(corpus, [](size_t, const CorpusRecord&) { return 0; }, {})
+                  .is_ok());
+
+  auto records = SampleRecords::create(*model_, samples, options.n_contexts);
+  ASSERT_TRUE(records.is_ok()) << records.status().message();
+  for (int round = 0; round < 2; ++round) {  // then with what is kept
+    for (const std::vector<int32_t>& text : texts) {
+      auto made = (*records)->record_of(text, head, DType::f32, {});
+      ASSERT_TRUE(made.is_ok()) << made.status().message();
+      ASSERT_NE(*made, nullptr);
+      const auto wanted = stored.find((*made)->meta.id);
+      ASSERT_NE(wanted, nullptr);
+      EXPECT_GT(wanted->meta.contexts.size(), options.n_contexts) << "short ones stand together";
+      EXPECT_EQ((*made)->meta.contexts, wanted->meta.contexts);
+      ASSERT_EQ((*made)->data.bytes(), wanted->data.bytes());
+      EXPECT_EQ(std::memcmp((*made)->data.data(), wanted->data.data(), wanted->data.bytes()), 0);
+    }
+  }
+  // After another head they are others.
+  auto other = (*records)->record_of(texts[0], tokens(4, 2), DType::f32, {});
+  ASSERT_TRUE(other.is_ok()) << other.status().message();
+  EXPECT_EQ(stored.find((*other)->meta.id), nullptr);
+}
+
+}  // namespace
+}  // namespace blend
