@@ -323,7 +323,11 @@ struct Nibbles {
         BLEND_UNROLL
         for (size_t r = 0; r < kW; ++r) {
           low[r] = values(r, low_part);
-          high[r] = low_part == high_part ? low[r] : values(r, high_part);
+          if constexpr (Codes::kPart >= 2 * kRun) {
+            high[r] = low[r];  // both halves of a byte belong to one part
+          } else {
+            high[r] = values(r, high_part);
+          }
         }
         BLEND_UNROLL
         for (size_t c = 0; c < kRun; c += kLanes) {
