@@ -30,6 +30,8 @@ struct FewRows {
   BlockType blocks = BlockType::none;
   bool accumulate = false;       // y += x W^T
   const float* steps = nullptr;  // [n]; if set, W is s8 instead, row j times steps[j]
+  // If set, x by digit_rows_pack(), for types that digit_rows() multiplies.
+  const std::byte* digits = nullptr;
 };
 
 // In f32. Rows of W are processed kFewRowsStep at a time; a rest of fewer costs more. A row of y

@@ -13,9 +13,11 @@ struct Tensor {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t elem_bytes = 4;
+  // Rows are steps of sequences: a row of their product must not depend on the other rows.
+  bool steps = false;
 
   Tensor slice(int64_t first, int64_t n) const {
-    return {static_cast<std::byte*>(data) + first * cols * elem_bytes, n, cols, elem_bytes};
+    return {static_cast<std::byte*>(data) + first * cols * elem_bytes, n, cols, elem_bytes, steps};
   }
 };
 

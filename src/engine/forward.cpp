@@ -104,6 +104,7 @@ Result<std::unique_ptr<Forward>> Forward::create_for_steps(const Model& model, u
   if (traits.pads_steps) max_rows = traits.step_rows;
   BLEND_ASSIGN(std::unique_ptr<Forward> f, create(model, max_rows, max_rows));
   if (traits.pads_steps) f->product_rows_ = max_rows;
+  f->for_steps_ = true;
   return f;
 }
 
@@ -272,7 +273,7 @@ Status Forward::project_latent_q(uint32_t layer, Tensor normed, Tensor q) {
     normed = low;
   }
   BLEND_RETURN_IF_ERROR(matmul(*w.q, normed, heads, false));
-  return b.latent()->ask(c.latent, *w.latent_k, heads, q);
+  return b.latent()->ask(c.latent, *w.latent_k, of_steps(heads), q);
 }
 
 Status Forward::norm_parts(const Weight& weight, uint32_t n_heads, Tensor x) {
@@ -451,7 +452,8 @@ Status Forward::add_attention(uint32_t layer, Tensor q, Tensor xb) {
   if (const ModelConfig& c = model_.config(); c.latent.any()) {
     const Tensor mean = q;
     q = operand(*wide_, static_cast<uint32_t>(xb.rows), c.result_dim(layer));
-    BLEND_RETURN_IF_ERROR(model_.backend().latent()->values(c.latent, *w.latent_v, mean, q));
+    BLEND_RETURN_IF_ERROR(
+        model_.backend().latent()->values(c.latent, *w.latent_v, of_steps(mean), q));
   }
   if (!others_.empty()) {
     BLEND_RETURN_IF_ERROR(copy(xb, view(*before_, static_cast<uint32_t>(xb.rows), xb.cols)));
@@ -587,14 +589,14 @@ Status Forward::run_experts(uint32_t layer, Tensor x, Tensor y) {
                             w.router_choice.get(),    w.expert_gate_up_bias.get(),
                             w.expert_down_bias.get(), w.expert_scale.get()};
   if (c.experts.latent == 0) {
-    return model_.backend().experts()->run(experts, c, x, scores, y, *expert_scratch_);
+    return model_.backend().experts()->run(experts, c, of_steps(x), scores, y, *expert_scratch_);
   }
   const auto rows = static_cast<uint32_t>(x.rows);
   const Tensor in = view(*latent_in_, rows, c.experts.latent),
                out = view(*latent_out_, rows, c.experts.latent);
   BLEND_RETURN_IF_ERROR(matmul(*w.latent_in, x, in, false));
   BLEND_RETURN_IF_ERROR(
-      model_.backend().experts()->run(experts, c, in, scores, out, *expert_scratch_));
+      model_.backend().experts()->run(experts, c, of_steps(in), scores, out, *expert_scratch_));
   return matmul(*w.latent_out, out, y, false);
 }
 

@@ -200,6 +200,10 @@ class Forward {
   Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate);
   Tensor padded(Tensor t) const {
     t.rows = std::max(t.rows, product_rows_);
+    return of_steps(t);
+  }
+  Tensor of_steps(Tensor t) const {
+    t.steps = for_steps_;
     return t;
   }
   // Final logits of a row, in place; returns the first that is not finite, or n_vocab.
@@ -279,7 +283,8 @@ class Forward {
   std::unique_ptr<DeviceBuffer> logits_;          // [max_logits, n_vocab]
   std::vector<RowOver> over_;                     // of the last step_layer()
   std::vector<RowInto> into_;
-  int64_t product_rows_ = 0;                   // least rows of a product
+  int64_t product_rows_ = 0;  // least rows of a product
+  bool for_steps_ = false;
   std::unique_ptr<DeviceBuffer> host_logits_;  // [max_logits, n_vocab] of the host, once asked for
 };
 

@@ -164,7 +164,7 @@ Status CpuBackend::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) 
     case CpuMatrix::Kind::packed:
       return gemm_.run(static_cast<const PackedMatrix&>(w), from, x.rows, to, accumulate);
     case CpuMatrix::Kind::decoded:
-      return gemm_.run(static_cast<const DecodedMatrix&>(w), from, x.rows, to, accumulate);
+      return gemm_.run(static_cast<const DecodedMatrix&>(w), from, x.rows, to, accumulate, x.steps);
     case CpuMatrix::Kind::int8:
       break;
   }

@@ -182,7 +182,7 @@ Status CpuExpertOps::run_some(const ExpertLayer& layer, const ModelConfig& confi
       const size_t at = s.sorted.first[e] - first, rows = s.sorted.first[e + 1] - first - at;
       if (rows == 0) continue;
       s.products[n_products++] = {&matrices.matrix(e), in + at * in_cols,
-                                  static_cast<int64_t>(rows), out + at * out_cols};
+                                  static_cast<int64_t>(rows), out + at * out_cols, x.steps};
     }
     return multiply({s.products, n_products});
   };

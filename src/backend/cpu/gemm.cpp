@@ -80,10 +80,11 @@ Status Gemm::run(const PackedMatrix& w, const float* x, int64_t m, float* y, boo
   return run_blocks(w, all);
 }
 
-Status Gemm::run(const DecodedMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
+Status Gemm::run(const DecodedMatrix& w, const float* x, int64_t m, float* y, bool accumulate,
+                 bool steps) {
   if (m == 0) return Status::ok();
   const GemmRows all{x, m, y, accumulate};
-  if (m <= few_rows_most(w)) return run_few(w, all);
+  if (m <= few_rows_most(w)) return run_few(w, all, steps);
   return run_blocks(w, all);
 }
 
@@ -154,20 +155,18 @@ void Gemm::multiply(const Matrix& w, const GemmBlocks& blocks) {
 }
 
 // Weights are decoded in registers, for all rows at once.
-Status Gemm::run_few(const DecodedMatrix& w, const GemmRows& rows) {
-  if (rows.m == 1) {
+Status Gemm::run_few(const DecodedMatrix& w, const GemmRows& rows, bool steps) {
+  const FewRowsForms forms(w, rows.m, steps);
+  if (forms.bytes() == 0) {
     run_pieces(w, rows);
     return Status::ok();
   }
-  const auto m = static_cast<size_t>(rows.m), k = static_cast<size_t>(w.in());
-  BLEND_ASSIGN(auto lease, scratch_.take(m * kernels::few_rows_padded(k) * sizeof(float)));
-  auto* const x = reinterpret_cast<float*>(lease.data());
-  const kernels::RowGroups groups = kernels::few_rows_groups(m);
-  pool_.parallel_for(groups.n, row_grain(groups.rows(0) * k),
+  BLEND_ASSIGN(auto lease, scratch_.take(forms.bytes()));
+  pool_.parallel_for(forms.n_groups(), row_grain(forms.group_elements()),
                      [&](size_t begin, size_t end, uint32_t) {
-                       kernels::few_rows_pack(rows.x, m, k, begin, end - begin, x);
+                       forms.pack(rows.x, begin, end - begin, lease.data());
                      });
-  run_pieces(w, {x, rows.m, rows.y, rows.accumulate});
+  run_pieces(w, forms.packed(rows, lease.data()));
   return Status::ok();
 }
 

@@ -29,6 +29,7 @@ class Gemm {
     const float* x;  // [m, in]
     int64_t m;       // at least 1
     float* y;        // [m, out]
+    bool steps = false;
   };
 
   Gemm(ThreadPool& pool, ScratchPool& scratch) : pool_(pool), scratch_(scratch) {}
@@ -37,7 +38,9 @@ class Gemm {
   Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView* const> parts);
   // y = x W^T, or y += x W^T; x: [m, in], y: [m, out].
   Status run(const PackedMatrix& w, const float* x, int64_t m, float* y, bool accumulate);
-  Status run(const DecodedMatrix& w, const float* x, int64_t m, float* y, bool accumulate);
+  // steps: a row's bits are those of its product alone (Tensor::steps).
+  Status run(const DecodedMatrix& w, const float* x, int64_t m, float* y, bool accumulate,
+             bool steps = false);
   // y = x W^T of several matrices of one shape and kind, which is not int8; threads share all of
   // it. The bits of run().
   Status run_each(std::span<const Product> products);
@@ -46,7 +49,7 @@ class Gemm {
   struct Part;
 
   Status run_as_they_are(const PackedMatrix& w, const GemmRows& rows);
-  Status run_few(const DecodedMatrix& w, const GemmRows& rows);
+  Status run_few(const DecodedMatrix& w, const GemmRows& rows, bool steps);
   void run_pieces(const DecodedMatrix& w, const GemmRows& rows);
   template <class Matrix>
   Status run_blocks(const Matrix& w, const GemmRows& all);

@@ -15,21 +15,21 @@ const Matrix& matrix_of(const Gemm::Product& product) {
   return static_cast<const Matrix&>(*product.w);
 }
 
-// x of a product of few rows as its kernel reads it, and how many bytes that takes besides x.
-size_t few_rows_bytes(const PackedMatrix& /*w*/, int64_t /*m*/) { return 0; }
-size_t few_rows_bytes(const DecodedMatrix& w, int64_t m) {
-  const size_t row = kernels::few_rows_padded(static_cast<size_t>(w.in())) * sizeof(float);
-  return m == 1 ? 0 : lines(static_cast<size_t>(m) * row);
+GemmRows rows_of(const Gemm::Product& p) { return {p.x, p.m, p.y, false}; }
+
+// A product of few rows as its kernel reads it, and how many bytes that takes besides x.
+size_t few_rows_bytes(const PackedMatrix& /*w*/, const Gemm::Product& /*p*/) { return 0; }
+size_t few_rows_bytes(const DecodedMatrix& w, const Gemm::Product& p) {
+  return lines(FewRowsForms(w, p.m, p.steps).bytes());
 }
-const float* few_rows_x(const PackedMatrix& /*w*/, const Gemm::Product& p, std::byte* /*to*/) {
-  return p.x;
+GemmRows few_rows_of(const PackedMatrix& /*w*/, const Gemm::Product& p, std::byte* /*to*/) {
+  return rows_of(p);
 }
-const float* few_rows_x(const DecodedMatrix& w, const Gemm::Product& p, std::byte* to) {
-  if (p.m == 1) return p.x;
-  const auto m = static_cast<size_t>(p.m);
-  auto* const x = reinterpret_cast<float*>(to);
-  kernels::few_rows_pack(p.x, m, static_cast<size_t>(w.in()), 0, kernels::few_rows_groups(m).n, x);
-  return x;
+GemmRows few_rows_of(const DecodedMatrix& w, const Gemm::Product& p, std::byte* to) {
+  const FewRowsForms forms(w, p.m, p.steps);
+  if (forms.bytes() == 0) return rows_of(p);
+  forms.pack(p.x, 0, forms.n_groups(), to);
+  return forms.packed(rows_of(p), to);
 }
 
 // Whole numbers of these columns are multiplied fastest.
@@ -41,9 +41,9 @@ int64_t columns_step(const DecodedMatrix& /*w*/) { return kernels::kFewRowsStep;
 // What becomes of one of the products.
 struct Gemm::Part {
   const Product* product;
-  const float* x;     // of few rows, as its kernel reads it
+  GemmRows few;       // of few rows, as its kernel reads them
   GemmBlocks blocks;  // of many
-  size_t first;       // its first tile among those of all, or byte of x
+  size_t first;       // its first tile among those of all, or byte of their x
 };
 
 Status Gemm::run_each(std::span<const Product> products) {
@@ -64,7 +64,7 @@ Status Gemm::run_each_few(std::span<const Product> products) {
   for (const Product& p : products) {
     if (p.m > most) continue;
     ++n;
-    x_bytes += few_rows_bytes(any, p.m);
+    x_bytes += few_rows_bytes(matrix_of<Matrix>(p), p);
   }
   if (n == 0) return Status::ok();
   const size_t parts_bytes = lines(n * sizeof(Part));
@@ -74,12 +74,13 @@ Status Gemm::run_each_few(std::span<const Product> products) {
   size_t next = 0, at = 0;
   for (const Product& p : products) {
     if (p.m > most) continue;
-    parts[next++] = {&p, nullptr, {}, at};
-    at += few_rows_bytes(any, p.m);
+    parts[next++] = {&p, {}, {}, at};
+    at += few_rows_bytes(matrix_of<Matrix>(p), p);
   }
   const auto pack = [&](size_t begin, size_t end, uint32_t) {
     for (size_t i = begin; i < end; ++i) {
-      parts[i].x = few_rows_x(any, *parts[i].product, x + parts[i].first);
+      const Product& p = *parts[i].product;
+      parts[i].few = few_rows_of(matrix_of<Matrix>(p), p, x + parts[i].first);
     }
   };
   if (x_bytes == 0) {
@@ -96,8 +97,7 @@ Status Gemm::run_each_few(std::span<const Product> products) {
     for (size_t i = begin; i < end; ++i) {
       const Part& part = parts[i / pieces];
       const int64_t first = static_cast<int64_t>(i % pieces) * piece;
-      multiply_columns(matrix_of<Matrix>(*part.product),
-                       {part.x, part.product->m, part.product->y, false}, first,
+      multiply_columns(matrix_of<Matrix>(*part.product), part.few, first,
                        std::min(out, first + piece), piece);
     }
   });
@@ -135,11 +135,10 @@ Status Gemm::run_each_many(std::span<const Product> products) {
   for (const Product& p : products) {
     if (p.m <= most) continue;
     Part& part = parts[next++];
-    part = {
-        &p,
-        nullptr,
-        {{p.x, p.m, p.y, false}, plan(p), reinterpret_cast<float*>(x), threads, sums, per_thread},
-        n_tiles};
+    part = {&p,
+            {},
+            {rows_of(p), plan(p), reinterpret_cast<float*>(x), threads, sums, per_thread},
+            n_tiles};
     n_tiles += part.blocks.plan.n_tiles();
     x += x_bytes_of(p);
   }

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "backend/cpu/sizes.h"
+#include "cpu/digit_rows.h"
 #include "cpu/few_rows.h"
 #include "cpu/gemm_pack.h"
 
@@ -68,6 +69,43 @@ int64_t few_rows_most(const DecodedMatrix& w) {
       kernels::few_rows_most(first.dtype, first.blocks, static_cast<size_t>(w.in())));
 }
 
+FewRowsForms::FewRowsForms(const DecodedMatrix& w, int64_t m, bool steps)
+    : m_(static_cast<size_t>(m)), k_(static_cast<size_t>(w.in())) {
+  constexpr size_t kDigitsMost = 2;
+  bool digits = false, interleaved = false;
+  for (int64_t first = 0; first < w.out();) {
+    kernels::FewRows piece;
+    first += w.kept_rows(first, piece);
+    const bool taken = (m_ <= kDigitsMost || steps) && kernels::digit_rows_take(piece.blocks);
+    (taken ? digits : interleaved) = true;
+  }
+  if (interleaved && m_ > 1) {
+    interleaved_ = lines(m_ * kernels::few_rows_padded(k_) * sizeof(float));
+  }
+  if (digits) digits_ = m_ * kernels::DigitRow::bytes(k_);
+}
+
+size_t FewRowsForms::n_groups() const { return kernels::few_rows_groups(m_).n; }
+size_t FewRowsForms::group_elements() const { return kernels::few_rows_groups(m_).rows(0) * k_; }
+
+void FewRowsForms::pack(const float* x, size_t group, size_t n, std::byte* to) const {
+  if (interleaved_ != 0) {
+    kernels::few_rows_pack(x, m_, k_, group, n, reinterpret_cast<float*>(to));
+  }
+  if (digits_ == 0) return;
+  const kernels::RowGroups groups = kernels::few_rows_groups(m_);
+  const size_t first = groups.first(group), rows = groups.first(group + n) - first;
+  kernels::digit_rows_pack(x + first * k_, rows, k_,
+                           to + interleaved_ + first * kernels::DigitRow::bytes(k_));
+}
+
+GemmRows FewRowsForms::packed(const GemmRows& rows, const std::byte* from) const {
+  GemmRows to = rows;
+  if (interleaved_ != 0) to.x = reinterpret_cast<const float*>(from);
+  if (digits_ != 0) to.digits = from + interleaved_;
+  return to;
+}
+
 void multiply_columns(const PackedMatrix& w, const GemmRows& rows, int64_t first, int64_t last,
                       int64_t /*most*/) {
   GemmTile tile;
@@ -97,7 +135,12 @@ void multiply_columns(const DecodedMatrix& w, const GemmRows& rows, int64_t firs
     const int64_t n = std::min({w.kept_rows(first, piece), last - first, most});
     piece.n = static_cast<size_t>(n);
     piece.y = rows.y + first;
-    kernels::few_rows(piece);
+    if (rows.digits != nullptr && kernels::digit_rows_take(piece.blocks)) {
+      piece.digits = rows.digits;
+      kernels::digit_rows(piece);
+    } else {
+      kernels::few_rows(piece);
+    }
     first += n;
   }
 }

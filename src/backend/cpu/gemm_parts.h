@@ -20,14 +20,35 @@ struct GemmRows {
   int64_t m;
   float* y;  // [m, out]
   bool accumulate;
+  const std::byte* digits = nullptr;  // of few rows: x by kernels::digit_rows_pack()
 };
 
 // Most rows of a product that is one of few rows.
 int64_t few_rows_most(const PackedMatrix& w);
 int64_t few_rows_most(const DecodedMatrix& w);
+// The forms in which kernels read few rows of x: as they are, interleaved, or as digits, which are
+// faster for one row or two. (A Zen 3 core, k = 2048 of Q4_K: 1 row 26 and 39 GFLOP/s, 2 rows 35
+// and 44, 4 rows 54 and 45.) Parts of a matrix may differ in type, and so in the form they need.
+class FewRowsForms {
+ public:
+  // steps: digits for any number of rows, so that each has the bits of one alone.
+  FewRowsForms(const DecodedMatrix& w, int64_t m, bool steps);
+  // 0: x is read as it is.
+  size_t bytes() const { return interleaved_ + digits_; }
+  // Rows are put into form in groups, each on any thread; `to`: [bytes()], at a cache line.
+  size_t n_groups() const;
+  size_t group_elements() const;
+  void pack(const float* x, size_t group, size_t n, std::byte* to) const;
+  GemmRows packed(const GemmRows& rows, const std::byte* from) const;
+
+ private:
+  size_t m_, k_;
+  size_t interleaved_ = 0, digits_ = 0;  // bytes
+};
+
 // Columns [first, last) of such a product, at most `most` of them at a time; with packed weights
-// `first` begins a panel. x: as it is, or for a DecodedMatrix and more than one row packed by
-// few_rows_pack().
+// `first` begins a panel. For a DecodedMatrix, rows.x and rows.digits are as FewRowsForms::packed()
+// has them.
 void multiply_columns(const PackedMatrix& w, const GemmRows& rows, int64_t first, int64_t last,
                       int64_t most);
 void multiply_columns(const DecodedMatrix& w, const GemmRows& rows, int64_t first, int64_t last,

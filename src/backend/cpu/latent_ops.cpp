@@ -45,7 +45,7 @@ Status CpuLatentOps::norm(Tensor rows, const Weight& weight, float eps) {
   return Status::ok();
 }
 
-Status CpuLatentOps::multiply(const Weight& heads, size_t rows, Part from, Part to) {
+Status CpuLatentOps::multiply(const Weight& heads, size_t rows, bool steps, Part from, Part to) {
   const auto& matrices = static_cast<const CpuExperts&>(heads);
   const size_t n_heads = matrices.size(), of_head = rows * (from.n + to.n);
   if (n_heads == 0 || rows == 0) return Status::ok();
@@ -73,7 +73,7 @@ Status CpuLatentOps::multiply(const Weight& heads, size_t rows, Part from, Part 
     for (size_t head = 0; head < n; ++head) {
       products.push_back({&matrices.matrix(static_cast<uint32_t>(first + head)),
                           in + head * rows * from.n, static_cast<int64_t>(rows),
-                          out + head * rows * to.n});
+                          out + head * rows * to.n, steps});
     }
     BLEND_RETURN_IF_ERROR(gemm_.run_each(products));
     pool_.parallel_for(rows * n, row_grain(to.n), [&](size_t i, size_t end, uint32_t) {
@@ -98,12 +98,13 @@ Status CpuLatentOps::ask(const Latent& latent, const Weight& keys, Tensor heads,
                   latent.rope * sizeof(float));
     }
   });
-  return multiply(keys, rows, {static_cast<float*>(heads.data), latent.q_dim(), 0, latent.nope},
+  return multiply(keys, rows, heads.steps,
+                  {static_cast<float*>(heads.data), latent.q_dim(), 0, latent.nope},
                   {to, latent.row(), latent.rope, latent.rank});
 }
 
 Status CpuLatentOps::values(const Latent& latent, const Weight& values, Tensor mean, Tensor out) {
-  return multiply(values, static_cast<size_t>(mean.rows),
+  return multiply(values, static_cast<size_t>(mean.rows), mean.steps,
                   {static_cast<float*>(mean.data), latent.row(), latent.rope, latent.rank},
                   {static_cast<float*>(out.data), latent.value, 0, latent.value});
 }

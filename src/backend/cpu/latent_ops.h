@@ -35,7 +35,7 @@ class CpuLatentOps final : public LatentOps {
     size_t dim, first, n;
   };
   // to = W from, of each head; both have as many rows.
-  Status multiply(const Weight& heads, size_t rows, Part from, Part to);
+  Status multiply(const Weight& heads, size_t rows, bool steps, Part from, Part to);
 
   ThreadPool& pool_;
   ScratchPool& scratch_;

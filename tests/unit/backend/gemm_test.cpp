@@ -167,6 +167,38 @@ TEST_P(GemmTest, MappedPartsOfEveryType) {
   }
 }
 
+// Whatever form of x is fastest for how many rows there are.
+TEST_P(GemmTest, MappedStepsHaveTheBitsOfOneAlone) {
+  test::SplitMix random(4);
+  const int64_t k = 512, n_plain = 40, n_blocks = 90, n = n_plain + n_blocks, most = 24;
+  const auto plain =
+      make_stored("w", normal(static_cast<size_t>(n_plain * k)), {n_plain, k}, DType::f16);
+  const std::string q4 =
+      test::random_blocks(BlockType::q4_k, static_cast<uint64_t>(n_blocks * k), 1.0, random);
+  TensorView views[] = {plain->view, plain->view};
+  views[1].dtype = DType::f32;
+  views[1].shape = {n_blocks, k}, views[1].blocks = BlockType::q4_k;
+  views[1].data = reinterpret_cast<const std::byte*>(q4.data());
+  const TensorView* parts[] = {&views[0], &views[1]};
+  auto stacked = StackedParts::of(parts);
+  ASSERT_TRUE(stacked.is_ok());
+  const MappedMatrix mapped(std::move(*stacked));
+  const auto x = normal(static_cast<size_t>(most * k));
+  std::vector<float> alone(static_cast<size_t>(most * n)), y(alone.size());
+  for (int64_t i = 0; i < most; ++i) {
+    ASSERT_TRUE(gemm_->run(mapped, x.data() + i * k, 1, alone.data() + i * n, false).is_ok());
+  }
+  for (const int64_t m : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{8}, most}) {
+    std::fill(y.begin(), y.end(), 0.0f);
+    ASSERT_TRUE(gemm_->run(mapped, x.data(), m, y.data(), false, true).is_ok());
+    EXPECT_EQ(std::memcmp(y.data(), alone.data(), static_cast<size_t>(m * n) * 4), 0) << m;
+    std::fill(y.begin(), y.end(), 0.0f);
+    const Gemm::Product product{&mapped, x.data(), m, y.data(), true};
+    ASSERT_TRUE(gemm_->run_each({&product, 1}).is_ok());
+    EXPECT_EQ(std::memcmp(y.data(), alone.data(), static_cast<size_t>(m * n) * 4), 0) << m;
+  }
+}
+
 TEST_P(GemmTest, PartsMustFit) {
   const auto a = make_stored("a", normal(6), {2, 3}, DType::f32);
   const auto b = make_stored("b", normal(8), {2, 4}, DType::f32);
