@@ -64,7 +64,7 @@ inline void pack_digits(const float* x, size_t k, std::byte* packed) {
     }
     constexpr uint32_t kOdd = 0x7f800000u, kTiny = 27u << 23;   // 2^-100
     const uint32_t power = greatest_of_lanes(greatest) & kOdd;  // of two, no greater
-    // With less the inverse would be infinite; with it all are 0 beside any weight.
+    // Less than any sensible weight makes visible; so the inverse stays finite.
     if (power < kTiny) {
       std::fill(digits + g * 3 * kDigitGroup, digits + (g + 1) * 3 * kDigitGroup, int8_t{0});
       continue;
@@ -90,8 +90,9 @@ inline void pack_digits(const float* x, size_t k, std::byte* packed) {
 
 // ---- W
 
-// A unit of a row of W: 256 elements in one block or eight of 32, the rest of a row with fewer. For
-// each type
+// A unit of a row of W: 256 elements in one block or eight of 32; a row's last unit may have
+// fewer blocks. For each type
+//   kElements      of a block
 //   kBytes         of a unit, kPart elements that share a step
 //   steps(at, n, step, least)   step: [kUnit / kPart], least: the same where kLeast; n blocks
 //   codes<g>(at)   the codes of the g-th group, unsigned
@@ -360,8 +361,8 @@ struct Q6_K {
   }
 };
 
-// Calls fn with the type's struct above. False: it has none. Eight bits a code come from memory no
-// faster than they are converted to f32.
+// Calls fn with the type's struct above. False: it has none. Q8_0 was slower so (Zen 3, in the
+// second-level cache, 36 GFLOP/s in f32 and 19); code books are bound by their look-ups.
 template <class Fn>
 bool with_unit(BlockType type, Fn fn) {
   switch (type) {

@@ -1,9 +1,9 @@
-// Few rows of x as integers, for products with quantized weights: y = x W^T, the products and sums
-// of 32 elements exact.
+// Few rows of x as integers, for products with quantized weights: y = x W^T. Products and the sums
+// of four of them are exact, the rest is f32.
 //
-// 32 elements of x share a scale, a power of two, and are integers of 20 bits and a sign: a product
-// is off by 1e-6 of its size, where one of f32 is by 3e-7. An integer is three digits of seven
-// bits,
+// 32 elements of x share a scale, a power of two, and are integers of 20 bits and a sign.
+// (k = 2048, normal x and w: y is off by 1e-6 of its mean size; in f32 by 3e-7.) An integer is
+// three digits of seven bits,
 //   x ~ scale (d0 + 2^7 d1 + 2^14 d2), d0 and d1 in -64 .. 63, d2 in -64 .. 64,
 // so that the sum of two products of a digit and a code of eight bits fits in sixteen (pmaddubsw):
 // 2 * 255 * 64 < 2^15. With codes as they lie, unsigned, w = step * code - least:
@@ -47,7 +47,7 @@ struct DigitRow {
 // functions below must not be called.
 bool digit_rows_take(BlockType blocks);
 // x, packed: [m, k] and [m, DigitRow::bytes(k)], at a multiple of 32 bytes. A row with a NaN or an
-// infinity gives products of NaN. Elements of less than 2^-20 of their group's greatest are 0.
+// infinity gives products of NaN. Elements of less than 2^-21 of their group's greatest are 0.
 void digit_rows_pack(const float* x, size_t m, size_t k, std::byte* packed);
 // As few_rows(), with product.digits instead of product.x. A row of y has the same bits for any m.
 void digit_rows(const FewRows& product);

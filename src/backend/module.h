@@ -14,7 +14,7 @@ namespace blend {
 
 // Counts up whenever Backend, a group of its operations or a type in their signatures
 // changes.
-inline constexpr uint32_t kBackendInterface = 7;
+inline constexpr uint32_t kBackendInterface = 8;
 
 inline constexpr char kCudaModule[] = "libblend_cuda.so";
 inline constexpr char kCudaModuleEntry[] = "blend_cuda_backend_create";

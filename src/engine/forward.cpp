@@ -493,7 +493,7 @@ Status Forward::add_inputs(uint32_t layer, Tensor xb) {
   const Tensor embedded = operand(*normed_, rows, c.d_model);
   normed_of_ = {};
   BLEND_RETURN_IF_ERROR(embed_rows(tokens, embedded));
-  BLEND_RETURN_IF_ERROR(b.matmul(*w.input_context, embedded, context, false));
+  BLEND_RETURN_IF_ERROR(b.matmul(*w.input_context, padded(embedded), padded(context), false));
   BLEND_RETURN_IF_ERROR(b.rms_norm(context, *model_.input_norm(), c.rms_eps, context));
   const auto n_inputs = static_cast<int32_t>(c.n_input_vocab());
   std::transform(tokens, tokens + rows, input_rows_.begin(),

@@ -18,7 +18,8 @@
 //
 // What a row computes does not depend on who shares its step: every operation works on each row by
 // itself, in the same order, and attention sees the row's own cache; where a product's order
-// depends on its number of rows, every step has the same (BackendTraits::pads_steps). Therefore
+// depends on its number of rows, every step has the same (BackendTraits::pads_steps), or the
+// backend is told that they are steps (Tensor::steps). Therefore
 // rows that are computed ahead, one after another in one cache, are what they would be in steps of
 // their own.
 #pragma once
