@@ -41,7 +41,7 @@ constexpr size_t kMostW = 4;
 // fastest. Two are enough for multiply-adds that wait for each other; with one they are not. (A Zen
 // 5 core with AVX-512, f16 in a mapped file, generation of the 135M and 1B shapes: 157 and 16.9
 // tokens/s, with four rows 115 and 14.3.) For elements of 8 bits two where rows are short: a Zen 4
-// core, k = 1024, 53 GFLOP/s, with four rows 40.
+// core with AVX-512, k = 1024, 53 GFLOP/s, with four rows 40.
 constexpr size_t kFewerW = 2;
 
 // A piece of the product: elements [first, last) of rows of W from j on and of some of x.

@@ -64,8 +64,8 @@ void multiply(const FewRows& p, const Part& part, size_t i, float* kept) {
 
 // Rows of W up to this length, in bytes, are prefetched in the order in which they lie: each is too
 // short for the hardware to detect its pattern. Longer ones are prefetched side by side. (One Zen 4
-// core, one row of x, Q8_0 from memory, GFLOP/s side by side and in order: k = 640 16 and 36, 2048
-// 24 and 35, 3072 28 and 28, 4096 29 and 23.)
+// core with AVX-512, one row of x, Q8_0 from memory, GFLOP/s side by side and in order: k = 640 16
+// and 36, 2048 24 and 35, 3072 28 and 28, 4096 29 and 23.)
 constexpr size_t kShort = 2560;
 // Distance from rows of W to those to prefetch, whole groups of them.
 size_t prefetch_distance(size_t row_bytes, size_t group, bool in_order) {

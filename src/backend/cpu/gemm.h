@@ -26,10 +26,10 @@ class Gemm {
   // One of several products.
   struct Product {
     const CpuMatrix* w;
-    const float* x;  // [m, in]
-    int64_t m;       // at least 1
-    float* y;        // [m, out]
-    bool steps = false;
+    const float* x;      // [m, in]
+    int64_t m;           // at least 1
+    float* y;            // [m, out]
+    bool steps = false;  // as of a Tensor
   };
 
   Gemm(ThreadPool& pool, ScratchPool& scratch) : pool_(pool), scratch_(scratch) {}

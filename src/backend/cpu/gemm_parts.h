@@ -27,8 +27,9 @@ struct GemmRows {
 int64_t few_rows_most(const PackedMatrix& w);
 int64_t few_rows_most(const DecodedMatrix& w);
 // The forms in which kernels read few rows of x: as they are, interleaved, or as digits, which are
-// faster for one row or two. (A Zen 3 core, k = 2048 of Q4_K: 1 row 26 and 39 GFLOP/s, 2 rows 35
-// and 44, 4 rows 53 and 47.) Parts of a matrix may differ in type, and so in the form they need.
+// faster for one row or two. (A Zen 3 core with AVX2, k = 2048 of Q4_K in the
+// second-level cache: 1 row 26 and 39 GFLOP/s, 2 rows 35 and 44, 4 rows 53 and 47.) Parts of a
+// matrix may differ in type, and so in the form they need.
 class FewRowsForms {
  public:
   // steps: digits for any number of rows, so that each has the bits of one alone.

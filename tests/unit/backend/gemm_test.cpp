@@ -167,7 +167,8 @@ TEST_P(GemmTest, MappedPartsOfEveryType) {
   }
 }
 
-// Whatever form of x is fastest for how many rows there are.
+// A row's bits are the same however many rows a step has, though the form of x changes with their
+// number.
 TEST_P(GemmTest, MappedStepsHaveTheBitsOfOneAlone) {
   test::SplitMix random(4);
   const int64_t k = 512, n_plain = 40, n_blocks = 90, n = n_plain + n_blocks, most = 24;

@@ -63,6 +63,11 @@ class DigitRows : public ::testing::TestWithParam<std::string> {
   std::mt19937 rng_{11};
 };
 
+// Elsewhere the other tests have nothing to look at.
+TEST_P(DigitRows, AreTakenWithAvx2Alone) {
+  EXPECT_EQ(!taken().empty(), std::string(simd_name()) == "AVX2");
+}
+
 // Lengths that leave units of fewer than eight blocks, counts of rows of W and of x that leave
 // rests.
 TEST_P(DigitRows, AreTheProduct) {
