@@ -39,8 +39,8 @@ class DeltaOps {
  public:
   virtual ~DeltaOps() = default;
   // Makes rows out of their projections, in place. rows: [rows, mixer_row_dim()]. Of q | k | v | b
-  // | a, b becomes its sigmoid and a the log of its decay, -x softplus(a + bias); of x | B | C |
-  // dt, dt becomes softplus(dt + bias).
+  // | a, b becomes its sigmoid and a the log of its decay, -x softplus(a + bias) with the x of
+  // RowMixer::decay_is_log; of x | B | C | dt, dt becomes softplus(dt + bias).
   virtual Status prepare(const RowMixer& mixer, const DeltaLayer& layer, Tensor rows) = 0;
   // The results y of the rows at pos (host, ascending), of all the rows in the cache up to each:
   // z = norm(y) * silu(z), each value head normed by itself, in place of z, [rows, value_dim()]; of

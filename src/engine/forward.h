@@ -258,9 +258,10 @@ class Forward {
   // [block, 2 * common_d_ff], or Q | K | V of one product, or B | X, or the gate beside Q, or of
   // latent rows Q of heads, or their values
   std::unique_ptr<DeviceBuffer> wide_;
-  std::unique_ptr<DeviceBuffer> act_;    // [block, common_d_ff], or Q's latent
-  std::unique_ptr<DeviceBuffer> added_;  // [block, d_model] where results are normed or scaled
-                                         // before they are added, or are of experts; else null
+  std::unique_ptr<DeviceBuffer> act_;  // [block, common_d_ff], or Q's latent
+  // [block, d_model] where a result is not added at once: normed, scaled, of experts, of layers'
+  // own embeddings, of streams or of a Laurel block; else null.
+  std::unique_ptr<DeviceBuffer> added_;
   std::unique_ptr<DeviceBuffer>
       experts_;  // [block, d_model] beside a dense feed-forward; else null
   // [block, input_dim] of one layer: of its own embedding, of the usual one, the gate. Null

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/weight_error.h"
 #include "engine/shared_steps.h"
 #include "model/tensor_table.h"
 
@@ -122,6 +123,11 @@ Status Model::pack_matrix(std::unique_ptr<Weight>& out, uint32_t layer,
                           std::initializer_list<TensorRole> roles, WeightForm form) {
   std::vector<const TensorView*> parts;
   for (const TensorRole role : roles) parts.push_back(&source_->tensor(role, layer));
+  return pack_parts(out, parts, form);
+}
+
+Status Model::pack_parts(std::unique_ptr<Weight>& out, std::span<const TensorView* const> parts,
+                         WeightForm form) {
   BLEND_ASSIGN(out, backend().load_matrix(parts, form));
   weight_bytes_ += out->bytes();
   return Status::ok();
@@ -182,10 +188,8 @@ Status Model::pack_dense() {
     Dense dense{static_cast<size_t>(view.cols()), static_cast<size_t>(view.rows()), {}};
     dense.rows.resize(dense.in * dense.out);
     decode_weights(view.dtype, view.blocks, view.data, dense.rows.size(), dense.rows.data());
-    for (const float value : dense.rows) {
-      if (std::isfinite(value)) continue;
-      return make_error(BLEND_E_NUMERIC, "tensor '%s' holds %s: the file is damaged",
-                        view.name.c_str(), std::isnan(value) ? "a NaN" : "an infinity");
+    for (size_t i = 0; i < dense.rows.size(); ++i) {
+      if (!std::isfinite(dense.rows[i])) return not_finite(view, i, dense.rows[i]);
     }
     weight_bytes_ += dense.rows.size() * sizeof(float);
     dense_.push_back(std::move(dense));
@@ -230,9 +234,7 @@ Status Model::pack_gated_query(uint32_t layer) {
       heads[h].shape = {dim, both.cols()};
       parts.push_back(&heads[h]);
     }
-    BLEND_ASSIGN(std::unique_ptr<Weight> w, backend().load_matrix(parts, form_));
-    weight_bytes_ += w->bytes();
-    (gate ? l.q_gate : l.q) = std::move(w);
+    BLEND_RETURN_IF_ERROR(pack_parts(gate ? l.q_gate : l.q, parts, form_));
   }
   return Status::ok();
 }
@@ -244,17 +246,14 @@ Status Model::pack_inputs(uint32_t layer) {
   if (config().layer_scales) {
     const TensorView& scale = source_->tensor(R::layer_scale, layer);
     decode_weights(scale.dtype, scale.blocks, scale.data, 1, &l.scale);
-    if (!std::isfinite(l.scale)) {
-      return make_error(BLEND_E_NUMERIC, "tensor '%s' is not finite", scale.name.c_str());
-    }
+    if (!std::isfinite(l.scale)) return not_finite(scale, 0, l.scale);
   }
   if (config().input_dim == 0) return Status::ok();
   TensorView context = source_->tensor(R::input_context, 0);
   context.data = context.row(int64_t{layer} * config().input_dim);
   context.shape[0] = config().input_dim;
   const TensorView* const parts[] = {&context};
-  BLEND_ASSIGN(l.input_context, backend().load_matrix(parts, form_));
-  weight_bytes_ += l.input_context->bytes();
+  BLEND_RETURN_IF_ERROR(pack_parts(l.input_context, parts, form_));
   BLEND_RETURN_IF_ERROR(pack_matrix(l.input_gate, layer, {R::input_gate}));
   BLEND_RETURN_IF_ERROR(pack_matrix(l.input_out, layer, {R::input_out}));
   return pack_vector(l.input_post_norm, layer, {R::input_post_norm}, config().norm_offset);
@@ -264,9 +263,8 @@ Status Model::pack_streams() {
   for (uint32_t i = 0; i + 1 < config().n_streams; ++i) {
     for (const TensorRole role : {TensorRole::stream_in, TensorRole::stream_out}) {
       const TensorView* const parts[] = {&source_->expert_tensor(role, 0, i)};
-      BLEND_ASSIGN(std::unique_ptr<Weight> w, backend().load_matrix(parts, form_));
-      weight_bytes_ += w->bytes();
-      (role == TensorRole::stream_in ? stream_in_ : stream_out_).push_back(std::move(w));
+      auto& to = role == TensorRole::stream_in ? stream_in_ : stream_out_;
+      BLEND_RETURN_IF_ERROR(pack_parts(to.emplace_back(), parts, form_));
     }
   }
   return Status::ok();
@@ -352,8 +350,7 @@ Status Model::pack_latent(uint32_t layer) {
   k.shape[0] = latent.rope;
   c.shape[0] = latent.rank;
   const TensorView* const parts[] = {&k, &c};
-  BLEND_ASSIGN(l.kv, backend().load_matrix(parts, form_));
-  weight_bytes_ += l.kv->bytes();
+  BLEND_RETURN_IF_ERROR(pack_parts(l.kv, parts, form_));
   // Small, and each makes a whole head: not rounded to bytes.
   const WeightForm form = form_ == WeightForm::int8 ? WeightForm::packed : form_;
   const auto pack_heads = [&](R role, int64_t rows, std::unique_ptr<Weight>& to) -> Status {

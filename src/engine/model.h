@@ -177,6 +177,8 @@ class Model final : public ModelDescription {
   }
   Status pack_matrix(std::unique_ptr<Weight>& out, uint32_t layer,
                      std::initializer_list<TensorRole> roles, WeightForm form);
+  Status pack_parts(std::unique_ptr<Weight>& out, std::span<const TensorView* const> parts,
+                    WeightForm form);
   Status pack_vector(std::unique_ptr<Weight>& out, uint32_t layer,
                      std::initializer_list<TensorRole> roles, float offset);
 

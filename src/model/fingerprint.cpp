@@ -107,8 +107,7 @@ void hash_later(const ModelConfig& c, Sha256Hasher& hasher) {
   if (c.input_vocab != 0) hasher.field("input vocabulary").field(uint64_t{c.input_vocab});
   if (c.n_streams > 1) hasher.field("streams").field(uint64_t{c.n_streams});
   if (c.laurel_rank != 0) hasher.field("Laurel").field(uint64_t{c.laurel_rank});
-  if (!c.gate_cuts.empty()) hasher.field("gate cuts");
-  for (const float f : c.gate_cuts) hasher.field(uint64_t{std::bit_cast<uint32_t>(f)});
+  if (!c.gate_cuts.empty()) hash_floats("gate cuts", c.gate_cuts);
 }
 
 // Hashes features of families; adds nothing for a plain Llama, whose fingerprint is older than

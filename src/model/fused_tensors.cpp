@@ -64,12 +64,6 @@ std::vector<int64_t> fused_shape(TensorRole role, uint32_t layer, const ModelCon
   return shape;
 }
 
-Status check_shape(const TensorView& whole, const std::vector<int64_t>& shape) {
-  if (whole.shape == shape) return Status::ok();
-  return make_error(BLEND_E_FORMAT, "tensor '%s' has the shape %s; the hyperparameters ask for %s",
-                    whole.name.c_str(), shape_text(whole.shape).c_str(), shape_text(shape).c_str());
-}
-
 }  // namespace
 
 FusedTensor fused_tensor_of(TensorRole role) {

@@ -94,7 +94,7 @@ Status GgufExpertsReader::read_weights() {
                     key("expert_weights_scale").c_str(), *scale);
 }
 
-// 0 groups are none, as one is; then 0 of them used is right too.
+// 0 groups mean none, as 1 does; the file may then say that 0 of them are used.
 Status GgufExpertsReader::read_groups() {
   BLEND_ASSIGN(const uint32_t groups, number("expert_group_count", 1, 0, kMaxExpertGroups));
   BLEND_ASSIGN(const uint32_t used, number("expert_group_used_count", groups, 0, kMaxExpertGroups));

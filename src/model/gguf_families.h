@@ -35,7 +35,7 @@ struct GgufFamily {
   bool delta = false;
   bool by_key_head = false;  // of those: a key head's value heads are neighbours
   bool mamba = false;        // layers without KV heads are Mamba-2s
-  bool nemotron = false;     // or feed-forwards, which are layers of their own
+  bool nemotron = false;     // those are Mamba-2s or feed-forwards, which count as layers
   bool parallel = false;     // each layer attends and is a Mamba-2 at once
   bool sees_ahead = false;   // its windows reach to both sides
   // Layers differ in their heads, the last ones share K and V, and all have embeddings.

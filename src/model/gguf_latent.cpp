@@ -6,8 +6,8 @@
 
 namespace blend {
 
-// llama.cpp's newer files have the lengths of the row that heads share where others have those of a
-// head, which stand beside them.
+// In llama.cpp's newer files key_length and value_length are those of the row that heads share; a
+// head's own are in key_length_mla and value_length_mla.
 Status GgufConfigReader::read_latent() {
   Latent& l = c_.latent;
   BLEND_ASSIGN(l.rank, required("attention.kv_lora_rank", kMaxHeadDim));

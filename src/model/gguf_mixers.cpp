@@ -3,6 +3,7 @@
 
 #include "model/blocks.h"
 #include "model/gguf_config_reader.h"
+#include "model/gguf_tensors.h"
 #include "model/limits.h"
 #include "model/tensor_table.h"
 
@@ -94,20 +95,18 @@ Status GgufConfigReader::read_blocks() {
   return fold_blocks(blocks, key(kHeads).c_str(), c_);
 }
 
-// The heads of Mamba-2s, of which read_kv_heads() knows the layers, unless all are.
+// The heads of Mamba-2s. Their layers are known, or all are (m.layers is empty then).
 Status GgufConfigReader::read_mamba() {
   RowMixer& m = c_.mixer;
   BLEND_RETURN_IF_ERROR(read_state_heads(m));
-  ptrdiff_t first = 0;
-  if (!family_.parallel) {
-    first = std::find(m.layers.begin(), m.layers.end(), true) - m.layers.begin();
-  }
-  if (!c_.blocks.empty()) first = c_.blocks[static_cast<size_t>(first)];
-  const std::string layer = "blk." + std::to_string(first);
-  m.taps_bias = has_tensor((layer + ".ssm_conv1d.bias").c_str());
-  // Others always have it.
-  const bool normed = !family_.parallel || has_tensor((layer + ".ssm_norm.weight").c_str());
-  if (!normed) m.norm = RowMixer::Norm::none;
+  uint32_t first = 0;
+  while (first < m.layers.size() && !m.layers[first]) ++first;
+  const auto has = [&](TensorRole role) {
+    return has_tensor(gguf_tensor_name(role, file_layer(role, c_, first)).c_str());
+  };
+  m.taps_bias = has(TensorRole::ssm_taps_bias);
+  // In other families there always is one.
+  if (family_.parallel && !has(TensorRole::delta_norm)) m.norm = RowMixer::Norm::none;
   return Status::ok();
 }
 

@@ -90,8 +90,8 @@ Status GgufConfigReader::read_yarn() {
   if (second.value_or(0) != 0) {
     BLEND_ASSIGN(const double all, positive(key(kYarnLogMultiplier), *second));
     if (family_.latent) {
-      // A tenth of what other families' files have. As many times as rotated elements grow, scores
-      // grow twice: all of them, and what rotates no more than the rest.
+      // These files have a tenth of what others have. Q and K grow as a whole, so scores by the
+      // square; what rotates gets no further factor.
       const double grown = 1 + 10 * all * (usual - 1);
       c_.attn_scale *= static_cast<float>(grown * grown);
       if (!std::isfinite(c_.attn_scale)) {

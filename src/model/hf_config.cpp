@@ -41,7 +41,6 @@ Result<HfConfig> HfConfigReader::read() {
   if (family_.falcon_h1) BLEND_RETURN_IF_ERROR(read_falcon_h1());
   BLEND_ASSIGN(c_.experts, read_hf_experts(root_, experts_, c_));
   out_.granite_shared = experts_ == HfExperts::granite;
-  out_.shared_expert = c_.experts.shared_weighed;
   out_.by_key_head = family_.by_key_head;
   const char* name = family_.delta ? "mtp_num_hidden_layers" : "num_nextn_predict_layers";
   if (family_.latent && root_.get("num_mtp_layers")) name = "num_mtp_layers";
@@ -298,22 +297,7 @@ Result<std::vector<bool>> HfConfigReader::rotating() const {
 Result<std::vector<bool>> HfConfigReader::windowed(const std::vector<bool>& rotating) const {
   std::vector<bool> out(c_.n_layers, false);
   if (family_.convolves || family_.delta || family_.granite4 || family_.falcon_h1) return out;
-  if (const std::optional<JsonView> list = root_.get("layer_types")) {
-    BLEND_ASSIGN(const Json::Array* const entries, list->array());
-    if (entries->size() != out.size()) {
-      return make_error(BLEND_E_FORMAT, "layer_types has %zu entries for %zu layers",
-                        entries->size(), out.size());
-    }
-    for (size_t i = 0; i < out.size(); ++i) {
-      BLEND_ASSIGN(const std::string type, list->element(i).string());
-      out[i] = type == "sliding_attention";
-      if (!out[i] && type != "full_attention") {
-        return make_error(BLEND_E_UNSUPPORTED, "layer_types[%zu]: '%.40s' is not supported", i,
-                          type.c_str());
-      }
-    }
-    return out;
-  }
+  if (root_.get("layer_types")) return of_type("sliding_attention");
   BLEND_ASSIGN(const int64_t from,
                integer_or("max_window_layers", family_.max_window_layers, 0, kMaxLayers));
   BLEND_ASSIGN(

@@ -17,7 +17,6 @@ struct HfConfig {
   bool layer_norms = false;     // those of the norms of Q and K (Hunyuan)
   bool granite_shared = false;  // shared experts have those of shared_mlp (Granite)
   bool lfm2 = false;            // most of them (LFM2)
-  bool shared_expert = false;   // those of the shared expert, which is one (Qwen)
   bool by_key_head = false;     // those of what a Gated DeltaNet projects, which is in two tensors
                                 // (Qwen3-Next)
   bool nemotron = false;        // all of them (model/hf_nemotron.h)
@@ -25,7 +24,7 @@ struct HfConfig {
   bool towers = false;          // those of the language model are in "model.language_model."
   // Layers that predict further tokens, which libblend does not run; the files need not have them.
   uint32_t layers_ahead = 0;  // those after the last
-  bool mtp = false;           // in "mtp." (Qwen)
+  bool mtp = false;           // in "mtp." (Qwen, Nemotron)
   HfQuantization quantization;
 };
 

@@ -39,7 +39,7 @@ class HfConfigReader {
   Status read_latent();
   Status read_latent_rope(const std::optional<JsonView>& params);
   Status read_delta();
-  Result<std::vector<bool>> mixing(const char* type) const;
+  Result<std::vector<bool>> of_type(const char* type) const;
   Status read_tensors();
   Status read_biases();
   Status read_ropes();
@@ -49,8 +49,9 @@ class HfConfigReader {
   Result<std::vector<bool>> rotating() const;
   Result<std::vector<bool>> windowed(const std::vector<bool>& rotating) const;
   Status read_gemma();
+  Status read_gemma_scales(double softcap);
   Status read_gemma4();
-  // Both have these: layers that share K and V, and embeddings of all layers.
+  // Gemma 3n and Gemma 4 have these: layers that share K and V, and embeddings of all layers.
   Status read_sharing();
   Status read_inputs();
   Status read_gemma3n();

@@ -1,4 +1,5 @@
 // Gemma's members of a config.json.
+#include <algorithm>
 #include <cmath>
 
 #include "model/hf_config_reader.h"
@@ -7,19 +8,23 @@
 
 namespace blend {
 
+// What all Gemmas have; softcap: where the file does not say.
+Status HfConfigReader::read_gemma_scales(double softcap) {
+  c_.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c_.d_model)));
+  if (is_null("final_logit_softcapping")) return Status::ok();
+  BLEND_ASSIGN(c_.logit_softcap, positive_or("final_logit_softcapping", softcap));
+  return Status::ok();
+}
+
 Status HfConfigReader::read_gemma() {
   const bool second = family_.model_type == "gemma2";
   BLEND_ASSIGN(const float scalar, positive_or("query_pre_attn_scalar", 256));
   c_.attn_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(scalar)));
-  c_.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c_.d_model)));
   c_.norm_offset = 1;
   if (!is_null("attn_logit_softcapping")) {
     BLEND_ASSIGN(c_.attn_softcap, positive_or("attn_logit_softcapping", second ? 50 : 0));
   }
-  if (!is_null("final_logit_softcapping")) {
-    BLEND_ASSIGN(c_.logit_softcap, positive_or("final_logit_softcapping", second ? 30 : 0));
-  }
-  return Status::ok();
+  return read_gemma_scales(second ? 30 : 0);
 }
 
 // A part of a head rotates in layers without a window, with the frequencies of the whole head. How
@@ -179,11 +184,7 @@ Status HfConfigReader::read_gemma4() {
   c_.layer_scales = true;
   c_.v_norm = true;
   c_.attn_scale = 1;
-  c_.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c_.d_model)));
-  if (!is_null("final_logit_softcapping")) {
-    BLEND_ASSIGN(c_.logit_softcap, positive_or("final_logit_softcapping", 0));
-  }
-  return Status::ok();
+  return read_gemma_scales(0);
 }
 
 }  // namespace blend

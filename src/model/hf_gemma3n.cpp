@@ -112,11 +112,7 @@ Status HfConfigReader::read_gemma3n() {
   BLEND_ASSIGN(c_.gate_cuts, read_gate_cuts());
   c_.v_norm = true;
   c_.attn_scale = 1;
-  c_.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c_.d_model)));
-  if (!is_null("final_logit_softcapping")) {
-    BLEND_ASSIGN(c_.logit_softcap, positive_or("final_logit_softcapping", 30));
-  }
-  return Status::ok();
+  return read_gemma_scales(30);
 }
 
 }  // namespace blend

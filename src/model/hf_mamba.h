@@ -11,7 +11,7 @@ namespace blend {
 // FORMAT names the member that makes no sense, UNSUPPORTED the unsupported feature.
 Status read_hf_mamba(const JsonView& root, ModelConfig& config);
 
-// The heads of a Mamba-2, its convolution and its norm. `inner`: the elements of all value heads
+// The heads of a Mamba-2 and its convolution. `inner`: the elements of all value heads
 // together, which are `of`, for messages.
 Status read_hf_mamba_heads(const JsonView& root, uint64_t inner, const char* of, RowMixer& mixer);
 

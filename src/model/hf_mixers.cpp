@@ -13,7 +13,7 @@ Status HfConfigReader::read_conv() {
   if (bias) return {BLEND_E_UNSUPPORTED, "conv_bias: libblend convolves without biases"};
   std::vector<bool> convolves(c_.n_layers, false);
   if (root_.get("layer_types")) {
-    BLEND_ASSIGN(convolves, mixing("conv"));
+    BLEND_ASSIGN(convolves, of_type("conv"));
   } else if (const std::optional<JsonView> attending = root_.get("full_attn_idxs")) {
     BLEND_ASSIGN(const Json::Array* const entries, attending->array());
     convolves.assign(c_.n_layers, true);
@@ -38,8 +38,8 @@ Status HfConfigReader::read_conv() {
   return Status::ok();
 }
 
-// The layers of `layer_types` that are of this type; the others attend.
-Result<std::vector<bool>> HfConfigReader::mixing(const char* type) const {
+// The layers of `layer_types` that are of this type; the others are of full_attention.
+Result<std::vector<bool>> HfConfigReader::of_type(const char* type) const {
   std::vector<bool> out(c_.n_layers, false);
   BLEND_ASSIGN(const JsonView list, root_.need("layer_types"));
   BLEND_ASSIGN(const Json::Array* const entries, list.array());
@@ -65,7 +65,7 @@ Status HfConfigReader::read_delta() {
   m.kind = RowMixer::Kind::delta;
   m.decay_is_log = true;
   if (root_.get("layer_types")) {
-    BLEND_ASSIGN(m.layers, mixing("linear_attention"));
+    BLEND_ASSIGN(m.layers, of_type("linear_attention"));
   } else {
     BLEND_ASSIGN(const int64_t every, integer_or("full_attention_interval", 4, 1, kMaxLayers));
     for (int64_t i = 0; i < c_.n_layers; ++i) m.layers.push_back((i + 1) % every != 0);

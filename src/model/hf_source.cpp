@@ -231,7 +231,8 @@ const char* own_name(TensorRole role, const HfConfig& hf) {
   if (role == TensorRole::attn_k_norm && hf.layer_norms) return "self_attn.key_layernorm.weight";
   if (const char* const name = hf.lfm2 ? lfm2_name(role) : nullptr) return name;
   if (const char* const name = hf.falcon_h1 ? falcon_h1_name(role) : nullptr) return name;
-  if (const char* const name = hf.shared_expert ? shared_expert_name(role) : nullptr) return name;
+  const bool one_shared = hf.model.experts.shared_weighed;
+  if (const char* const name = one_shared ? shared_expert_name(role) : nullptr) return name;
   const bool ssm = hf.model.mixer.kind == RowMixer::Kind::ssm;
   if (const char* const name = ssm ? mamba_name(role) : nullptr) return name;
   return kHfNames[static_cast<size_t>(role)];
@@ -441,8 +442,8 @@ Result<TensorView> HfSource::find_fused(const char* name, TensorRole role, uint3
   return part_of_fused(std::move(whole), role, layer, hf_.model);
 }
 
-// Tensors that a model of more than text has, layers that predict further tokens (Qwen3.5's stand
-// apart), and K and V of layers that attend over another's.
+// Tensors that a model of more than text has, layers that predict further tokens (in "mtp."
+// too), and K and V of layers that attend over another's.
 bool HfSource::is_left_out(std::string_view name) const {
   const auto begins = [&](std::string_view tower) { return name.starts_with(tower); };
   if (hf_.towers && std::any_of(std::begin(kTowers), std::end(kTowers), begins)) return true;

@@ -17,8 +17,7 @@ void turn_over(const T* from, int64_t rows, int64_t cols, T* to) {
 
 }  // namespace
 
-Result<TensorView> LatentRows::keep(TensorView view, int64_t rows, int64_t cols,
-                                    AlignedBuffer data) {
+TensorView LatentRows::keep(TensorView view, int64_t rows, int64_t cols, AlignedBuffer data) {
   view.shape = {rows, cols};
   memory_.push_back(std::move(data));
   view.data = memory_.back().data();
@@ -29,12 +28,7 @@ Result<TensorView> LatentRows::by_role(const TensorView& whole, TensorRole role,
                                        const ModelConfig& config) {
   const Latent& l = config.latent;
   const int64_t n_heads = config.n_heads, rank = l.rank, nope = l.nope, value = l.value;
-  const std::vector<int64_t> shape = {n_heads * (nope + value), rank};
-  if (whole.shape != shape) {
-    return make_error(
-        BLEND_E_FORMAT, "tensor '%s' has the shape %s; the hyperparameters ask for %s",
-        whole.name.c_str(), shape_text(whole.shape).c_str(), shape_text(shape).c_str());
-  }
+  BLEND_RETURN_IF_ERROR(check_shape(whole, {n_heads * (nope + value), rank}));
   if (role == TensorRole::latent_v) {
     const size_t of_head = static_cast<size_t>(value) * whole.row_bytes();
     BLEND_ASSIGN(AlignedBuffer rows,

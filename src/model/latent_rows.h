@@ -9,8 +9,8 @@
 
 namespace blend {
 
-// Copies of the parts of such tensors, each made once. Views of them stay valid while it lives, or
-// one that it was moved to. Not thread-safe.
+// Makes a copy of a part of such a tensor with each call. Views of copies stay valid while it
+// lives, or one that it was moved to. Not thread-safe.
 class LatentRows {
  public:
   // latent_k or latent_v out of `whole`, in which each head has A, [nope, rank], above B, [value,
@@ -19,7 +19,7 @@ class LatentRows {
   Result<TensorView> by_role(const TensorView& whole, TensorRole role, const ModelConfig& config);
 
  private:
-  Result<TensorView> keep(TensorView view, int64_t rows, int64_t cols, AlignedBuffer data);
+  TensorView keep(TensorView view, int64_t rows, int64_t cols, AlignedBuffer data);
 
   std::vector<AlignedBuffer> memory_;
 };

@@ -306,6 +306,12 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
+Status check_shape(const TensorView& whole, const std::vector<int64_t>& shape) {
+  if (whole.shape == shape) return Status::ok();
+  return make_error(BLEND_E_FORMAT, "tensor '%s' has the shape %s; the hyperparameters ask for %s",
+                    whole.name.c_str(), shape_text(whole.shape).c_str(), shape_text(shape).c_str());
+}
+
 Result<TensorTable> TensorTable::fill(const ModelConfig& config, bool tied, const Find& find) {
   TensorTable t;
   BLEND_RETURN_IF_ERROR(t.take(config, TensorRole::embedding, 0, 0, find));
@@ -348,12 +354,7 @@ Result<TensorTable> TensorTable::fill(const ModelConfig& config, bool tied, cons
 Status TensorTable::take(const ModelConfig& config, TensorRole role, uint32_t layer,
                          uint32_t expert, const Find& find) {
   BLEND_ASSIGN(TensorView view, find(role, layer, expert));
-  const std::vector<int64_t> shape = tensor_shape(role, config, layer);
-  if (view.shape != shape) {
-    return make_error(BLEND_E_FORMAT,
-                      "tensor '%s' has the shape %s; the hyperparameters ask for %s",
-                      view.name.c_str(), shape_text(view.shape).c_str(), shape_text(shape).c_str());
-  }
+  BLEND_RETURN_IF_ERROR(check_shape(view, tensor_shape(role, config, layer)));
   tensors_.push_back(std::move(view));
   return Status::ok();
 }

@@ -24,6 +24,8 @@ uint32_t file_layer(TensorRole role, const ModelConfig& config, uint32_t layer);
 uint32_t layer_of(std::string_view name, std::string_view stem);
 // "[2, 3]", for messages.
 std::string shape_text(const std::vector<int64_t>& shape);
+// FORMAT where a tensor has another shape.
+Status check_shape(const TensorView& view, const std::vector<int64_t>& shape);
 
 // Immutable once filled; safe for concurrent use.
 class TensorTable {

@@ -172,17 +172,11 @@ Status CpuBackend::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) 
 }
 
 Status CpuBackend::glu(Activation activation, Tensor gate_up, Tensor out) {
-  const auto gated = gate_of(activation);
   const size_t d_ff = static_cast<size_t>(out.cols);
   const float* const from = static_cast<const float*>(gate_up.data);
   float* const to = static_cast<float*>(out.data);
-  pool_.parallel_for(static_cast<size_t>(out.rows), row_grain(2 * d_ff),
-                     [&](size_t begin, size_t end, uint32_t) {
-                       for (size_t i = begin; i < end; ++i) {
-                         const float* gate = from + i * 2 * d_ff;
-                         gated(gate, gate + d_ff, d_ff, to + i * d_ff);
-                       }
-                     });
+  gate_rows(pool_, static_cast<size_t>(out.rows), d_ff, gate_of(activation), from, from + d_ff,
+            2 * d_ff, to);
   return Status::ok();
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/cpu/gate.h"
 #include "backend/cpu/grain.h"
 #include "backend/cpu/weights.h"
 #include "backend/outside.h"
@@ -14,6 +15,9 @@
 
 namespace blend::cpu {
 namespace {
+
+// What a head's softplus is multiplied by (RowMixer::decay_is_log).
+float rate_of(const RowMixer& m, float decay) { return m.decay_is_log ? -std::exp(decay) : decay; }
 
 using kernels::kDeltaTile;
 
@@ -61,8 +65,7 @@ class HeadScan {
     gates_ = rates_ + n_;
     const float* const decay = elements_of(layer.decay);
     for (size_t i = 0; i < n_ && !delta(); ++i) {
-      const float w = decay[value_head(i)];
-      rates_[i] = m_.decay_is_log ? -std::exp(w) : w;
+      rates_[i] = rate_of(m_, decay[value_head(i)]);
     }
     const float *const taps = elements_of(layer.taps), *const bias = elements_of(layer.taps_bias);
     for (size_t p = 0; p < parts(); ++p) {
@@ -251,8 +254,7 @@ Status CpuDeltaOps::prepare(const RowMixer& mixer, const DeltaLayer& layer, Tens
     float* const a = b + heads;
     for (size_t h = 0; h < heads; ++h) {
       b[h] = 1.0f / (1.0f + std::exp(-b[h]));
-      const float x = mixer.decay_is_log ? std::exp(decay[h]) : -decay[h];
-      a[h] = -x * softplus(a[h] + bias[h]);
+      a[h] = rate_of(mixer, decay[h]) * softplus(a[h] + bias[h]);
     }
   };
   const auto of_ssm = [&](float* dt) {
@@ -397,12 +399,7 @@ Status CpuDeltaOps::gate(Tensor gate, Tensor x) {
   const auto n = static_cast<size_t>(x.cols);
   const auto* const from = static_cast<const float*>(gate.data);
   auto* const to = static_cast<float*>(x.data);
-  pool_.parallel_for(static_cast<size_t>(x.rows), row_grain(2 * n),
-                     [&](size_t begin, size_t end, uint32_t) {
-                       for (size_t i = begin; i < end; ++i) {
-                         kernels::sigmoid_gate(from + i * n, to + i * n, n, to + i * n);
-                       }
-                     });
+  gate_rows(pool_, static_cast<size_t>(x.rows), n, kernels::sigmoid_gate, from, to, n, to);
   return Status::ok();
 }
 

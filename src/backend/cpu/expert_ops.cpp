@@ -235,14 +235,9 @@ void CpuExpertOps::add_biases(const Weight* bias, uint32_t begin, uint32_t end, 
 
 void CpuExpertOps::gate(const ModelConfig& config, uint32_t n_rows, const float* gate_up,
                         float* out) {
-  const auto gated = gate_of(config.activation);
   const size_t d_ff = config.experts.d_ff, inner = inner_dim(config);
-  pool_.parallel_for(n_rows, row_grain(2 * d_ff), [&](size_t i, size_t last, uint32_t) {
-    for (; i < last; ++i) {
-      const float* const row = gate_up + i * inner;
-      gated(row, row + inner - d_ff, d_ff, out + i * d_ff);
-    }
-  });
+  gate_rows(pool_, n_rows, d_ff, gate_of(config.activation), gate_up, gate_up + inner - d_ff, inner,
+            out);
 }
 
 }  // namespace blend::cpu

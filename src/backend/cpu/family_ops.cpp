@@ -97,16 +97,10 @@ Status CpuFamilyOps::cut(Tensor x, uint32_t n, float deviations) {
 }
 
 Status CpuFamilyOps::gate(Activation activation, Tensor x, Tensor by) {
-  const auto gated = gate_of(activation);
   const size_t cols = static_cast<size_t>(x.cols);
   float* const to = static_cast<float*>(x.data);
   const float* const from = static_cast<const float*>(by.data);
-  pool_.parallel_for(static_cast<size_t>(x.rows), row_grain(2 * cols),
-                     [&](size_t begin, size_t end, uint32_t) {
-                       for (size_t i = begin; i < end; ++i) {
-                         gated(to + i * cols, from + i * cols, cols, to + i * cols);
-                       }
-                     });
+  gate_rows(pool_, static_cast<size_t>(x.rows), cols, gate_of(activation), to, from, cols, to);
   return Status::ok();
 }
 

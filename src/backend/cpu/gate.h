@@ -1,6 +1,10 @@
-// The kernel of an activation.
+// Gates: the kernel of an activation, and such a kernel over rows.
 #pragma once
 
+#include <cstddef>
+
+#include "backend/cpu/grain.h"
+#include "base/threads/thread_pool.h"
 #include "cpu/swiglu.h"
 #include "model/config.h"
 
@@ -18,6 +22,15 @@ inline auto gate_of(Activation activation) {
       break;
   }
   return kernels::swiglu;
+}
+
+// Rows of out, [n_rows, n]: kernel(gate, up, n, out); rows of gate and up lie `stride` apart.
+template <class Kernel>
+void gate_rows(ThreadPool& pool, size_t n_rows, size_t n, Kernel kernel, const float* gate,
+               const float* up, size_t stride, float* out) {
+  pool.parallel_for(n_rows, row_grain(2 * n), [&](size_t begin, size_t end, uint32_t) {
+    for (size_t i = begin; i < end; ++i) kernel(gate + i * stride, up + i * stride, n, out + i * n);
+  });
 }
 
 }  // namespace blend::cpu

@@ -112,9 +112,9 @@ class CpuKvCache final : public KvCache {
   static constexpr size_t kAlignment = 64;
   // Where layers are.
   struct Places {
-    std::vector<size_t> at;                  // [n_layers] bytes
-    std::vector<kernels::KvLayout> layouts;  // [n_layers] where they attend
-    std::vector<bool> mixes;  // [n_layers]: whether it keeps rows of another kind than K | V
+    std::vector<size_t> at;                  // [n_kept()] bytes
+    std::vector<kernels::KvLayout> layouts;  // [n_kept()] where they attend
+    std::vector<bool> mixes;  // [n_kept()]: whether it keeps rows of another kind than K | V
     size_t row_dim = 0;       // of those
   };
 
@@ -153,7 +153,7 @@ class CpuKvCache final : public KvCache {
   uint32_t capacity_;
   DType dtype_;
   KvMemory memory_;
-  mutable std::vector<DeltaStates> states_;  // [n_layers]
+  mutable std::vector<DeltaStates> states_;  // [n_kept()]
   std::atomic<uint32_t> n_clean_{0};         // of shared memory: slots not written to since
 };
 
