@@ -47,11 +47,12 @@ BLEND_API void blend_call_reader_close(blend_call_reader *reader);
 
 /* Takes the next piece of the answer, as blend_fusion_generate gives it: its token (-1: none) and
  * text, which may end inside a character and may be empty. *shown receives the text that is now
- * known to be no part of a call and was not given before, n_shown bytes without a NUL, valid until
- * the next call with this handle. Text that may
- * become a call is held back. What turns out to be none is shown as it was written: a call of
- * a function that `tools` does not have, one that is not JSON, one whose arguments are no object. A
- * call is JSON by RFC 8259, nested at most 64 deep, with no name twice in an object and numbers that a double holds.
+ * known to be no part of a call and was not given before: *n_shown bytes, with no NUL after them,
+ * valid until the next call with this handle.
+ *   Text that may become a call is held back. What turns out to be none is shown as it was written:
+ * a call of a function that `tools` does not have, one that is not JSON, one whose arguments are no
+ * object. A call is JSON by RFC 8259, nested at most 64 deep, with no name twice in an object and
+ * with numbers in a double's range.
  *   A model may write anything: all calls for one answer take time and memory in proportion to it.
  * After an error the reader is as it was before the call, which may be made again.
  * Errors: INVALID_ARGUMENT (also: the answer has ended), OUT_OF_MEMORY. */

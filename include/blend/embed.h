@@ -6,8 +6,8 @@
  *   blend_model_embed(model, texts, 2, NULL, vectors, 2 * d_model, NULL, &err);
  *
  * Any model that opens gives vectors. Good ones come from models that were trained for it, such as
- * Qwen3-Embedding or EmbeddingGemma (docs/models.md). Matrices that the file has for after the pooling
- * are applied.
+ * Qwen3-Embedding or EmbeddingGemma (docs/models.md). Matrices that a file has for the pooled vector
+ * are applied to it.
  */
 #ifndef BLEND_EMBED_H
 #define BLEND_EMBED_H

@@ -78,8 +78,9 @@ typedef struct blend_kv_view {
  * it returns BLEND_OK the chunk is on disk; one of the same id is replaced. `id` and `options` may
  * be NULL.
  * Errors: INVALID_ARGUMENT, CONTEXT_LENGTH, NUMERIC (names layer and row; or a value that does not
- * fit the store's kv_dtype), UNSUPPORTED (layers of the model have no K and V of their
- * own, or K and V of different widths; it normalises K after RoPE; or it only embeds), FULL, READ_ONLY, IO, CANCELLED, CALLBACK. */
+ * fit the store's kv_dtype), UNSUPPORTED (not all layers of the model have K and V of their own and
+ * of one width; its rows are latent; it normalises K after RoPE; or it only embeds), FULL,
+ * READ_ONLY, IO, CANCELLED, CALLBACK. */
 BLEND_API int32_t blend_chunk_put(const blend_model *model, const blend_store *store,
                                const int32_t *tokens, size_t n_tokens,
                                const blend_kv_view *layers, size_t n_layers,
@@ -133,8 +134,9 @@ typedef struct blend_layerwise blend_layerwise;
  * The layerwise fuse keeps the store open and reads from one snapshot of it until the last layer is
  * committed or the layerwise fuse is closed, so close it soon. After fork() the child's calls on it
  * give BLEND_E_FORKED. Errors: as blend_fuse; UNSUPPORTED for APE, for QUESTION, which needs the
- * attention at the check layer, and for models whose layers do not all attend, share K and V or
- * have heads of different sizes: use blend_fuse. */
+ * attention at the check layer, and for models that only embed, whose rows are latent, or with
+ * layers that do not attend, share K and V or have heads of different sizes: use blend_fuse where
+ * the model can be fused. */
 BLEND_API int32_t blend_layerwise_create(blend_layerwise **out, const blend_model *model,
                                          const blend_store *store, const blend_segment *segments,
                                          size_t n_segments, const blend_fuse_options *options,

@@ -53,6 +53,7 @@ class Json {
 
   // The object's member; nullptr: absent, or this is not an object. Linear in its members.
   const Json* find(std::string_view name) const;
+  Json* find(std::string_view name) { return const_cast<Json*>(std::as_const(*this).find(name)); }
   // "an object", "a string", ...: for messages.
   const char* kind() const;
 

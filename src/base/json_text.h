@@ -11,9 +11,10 @@ namespace blend {
 
 void write_json_string(std::string_view text, std::string& out);
 enum class LargeNumbers : uint8_t {
-  refused,  // false: a whole number beyond 64 bits, or one that is not finite
-  nearest,  // whole numbers beyond 64 bits are those of the nearest double
+  refused,  // whole numbers beyond 64 bits
+  nearest,  // they become those of the nearest double
 };
+// Appends the value. False: it holds a number that is refused, or one that is not finite.
 bool write_json(const Json& value, std::string& out, LargeNumbers large = LargeNumbers::refused);
 
 }  // namespace blend

@@ -98,7 +98,9 @@ int32_t blend_chat_render(blend_chat** out, const blend_model* model,
       return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_CHAT_ bits",
                                o.flags);
     }
-    if (o.flags == kKnown) {
+    const bool opens = (o.flags & BLEND_CHAT_NO_GENERATION_PROMPT) == 0;
+    const bool must_call = (o.flags & BLEND_CHAT_MUST_CALL) != 0;
+    if (must_call && !opens) {
       return Status{
           BLEND_E_INVALID_ARGUMENT,
           "the answer must be a call, and the opening of its turn is left out: give one of "
@@ -109,8 +111,8 @@ int32_t blend_chat_render(blend_chat** out, const blend_model* model,
     BLEND_ASSIGN(const auto turns, read_messages(messages, n_messages));
     BLEND_ASSIGN(const auto given, read_documents(documents, n_documents, chat->ids));
     blend::chat::PromptOptions how;
-    how.generation_prompt = (o.flags & BLEND_CHAT_NO_GENERATION_PROMPT) == 0;
-    how.must_call = (o.flags & BLEND_CHAT_MUST_CALL) != 0;
+    how.generation_prompt = opens;
+    how.must_call = must_call;
     if (o.variables != nullptr) how.variables = o.variables;
     if (o.tools != nullptr) how.tools = o.tools;
     if (o.cancel != nullptr) how.cancel = &o.cancel->token;

@@ -70,7 +70,7 @@ Result<blend::AdvisedPrompt> advised_prompt(const blend_advise_options& o,
   BLEND_RETURN_IF_ERROR(check_ratio(o.ratio));
   if (o.check_layer >= c.n_kept()) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT,
-                             "check_layer %u: %u layers of the model keep K and V", o.check_layer,
+                             "check_layer %u: %u layers of the model keep rows", o.check_layer,
                              c.n_kept());
   }
   if (o.n_tokens == 0 || o.n_tokens > UINT32_MAX) {

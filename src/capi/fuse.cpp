@@ -124,9 +124,9 @@ int32_t blend_model_default_check_layers(const blend_model* model, double ratio,
       out[n_out++] = {layer, check.ratio};
     }
     if (n_out == 0) {
-      return blend::make_error(BLEND_E_INVALID_ARGUMENT,
-                               "no layer of this model from %u on attends after another that does",
-                               first_layer);
+      return blend::make_error(
+          BLEND_E_INVALID_ARGUMENT,
+          "no layer of this model from %u on attends and knows of rows far away", first_layer);
     }
     *n = n_out;
     return Status::ok();

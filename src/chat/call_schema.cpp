@@ -93,20 +93,19 @@ Status ArgumentsSchema::end(Json& schema) {
   }
   Json::Object* const members = schema.object();
   if (members == nullptr) return Status::ok();  // refused where it is compiled
-  const auto type = std::find_if(members->begin(), members->end(),
-                                 [](const Json::Member& m) { return m.first == "type"; });
-  if (type == members->end()) {
+  Json* const type = schema.find("type");
+  if (type == nullptr) {
     members->emplace_back("type", Json(std::string("object")));
     return Status::ok();
   }
   const auto is_object = [](const Json& t) {
     return t.string() != nullptr && *t.string() == "object";
   };
-  const Json::Array* const types = type->second.array();
+  const Json::Array* const types = type->array();
   if (types != nullptr && std::any_of(types->begin(), types->end(), is_object)) {
-    type->second = Json(std::string("object"));
+    *type = Json(std::string("object"));
   }
-  if (is_object(type->second)) return Status::ok();
+  if (is_object(*type)) return Status::ok();
   return {
       BLEND_E_INVALID_ARGUMENT,
       "they must be a schema of the type \"object\", and so must be what they refer to and each "
@@ -142,8 +141,8 @@ void begin_member(std::string_view name, std::string& out) {
   out += ':';
 }
 
-// Large numbers stay large: whoever compiles the schema says of them what it says of those in any
-// schema.
+// It cannot fail: the parser gives finite numbers. Large ones stay large: whoever compiles the
+// schema says of them what it says of those in any schema.
 void write_schema(const Json& value, std::string& out) {
   write_json(value, out, LargeNumbers::nearest);
 }

@@ -3,18 +3,6 @@
 #include "model/utf8.h"
 
 namespace blend::chat {
-namespace {
-
-// To be moved from; null: it is not there.
-Json* taken(Json& object, std::string_view name) {
-  if (object.object() == nullptr) return nullptr;
-  for (auto& [member, value] : *object.object()) {
-    if (member == name) return &value;
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 Result<std::vector<ListedFunction>> listed_functions(std::string_view tools) {
   Result<Json> list = Json::parse(tools);
@@ -25,7 +13,7 @@ Result<std::vector<ListedFunction>> listed_functions(std::string_view tools) {
   std::vector<ListedFunction> functions;
   for (size_t i = 0; i < list->array()->size(); ++i) {
     Json& tool = (*list->array())[i];
-    Json* const inner = taken(tool, "function");
+    Json* const inner = tool.find("function");
     Json& function = inner == nullptr ? tool : *inner;
     const Json* const name = function.find("name");
     if (name == nullptr || name->string() == nullptr) {
@@ -37,7 +25,7 @@ Result<std::vector<ListedFunction>> listed_functions(std::string_view tools) {
     }
     ListedFunction& made = functions.emplace_back();
     made.name = *name->string();
-    if (Json* const parameters = taken(function, "parameters")) {
+    if (Json* const parameters = function.find("parameters")) {
       made.parameters = std::move(*parameters);
     }
   }

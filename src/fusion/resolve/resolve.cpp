@@ -77,13 +77,13 @@ Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& o
                       options.check_layer, n_layers - 1);
   }
   // Where some layers do not attend, the first ones may know nothing of rows far away.
-  const uint32_t check_layer =
-      mixer.any() ? dependent_layer(mixer, n_layers, options.check_layer) : options.check_layer;
+  const uint32_t check_layer = dependent_layer(mixer, n_layers, options.check_layer);
   if (check_layer == n_layers) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "no layer of this model from %u on attends after another that does, so there "
-                      "is no deviation to measure: choose a policy that measures none",
-                      options.check_layer);
+    return make_error(
+        BLEND_E_UNSUPPORTED,
+        "no layer of this model from %u on attends and knows of rows far away, so there "
+        "is no deviation to measure: choose a policy that measures none",
+        options.check_layer);
   }
   if (probes) {
     return Schedule{{0, let_through(ratio)}, {check_layer, ratio}};
