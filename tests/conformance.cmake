@@ -34,7 +34,9 @@ blend_conformance_test(families_test ${BLEND_CONFORMANCE_DIR}/families_test.cpp)
 blend_conformance_test(golden_test ${BLEND_CONFORMANCE_DIR}/golden_test.cpp)
 blend_conformance_test(lora_test ${BLEND_CONFORMANCE_DIR}/lora_test.cpp)
 target_link_libraries(lora_test PRIVATE nlohmann_json::nlohmann_json)
-blend_conformance_test(mixers_test ${BLEND_CONFORMANCE_DIR}/mixers_test.cpp)
+blend_conformance_test(mixers_test
+  ${BLEND_CONFORMANCE_DIR}/mixer_files_test.cpp
+  ${BLEND_CONFORMANCE_DIR}/mixers_test.cpp)
 blend_conformance_test(misses_test ${BLEND_CONFORMANCE_DIR}/misses_test.cpp)
 if(BLEND_REMOTE)
   blend_conformance_test(remote_test ${BLEND_CONFORMANCE_DIR}/remote_test.cpp)
@@ -147,7 +149,9 @@ add_custom_command(OUTPUT ${blend_example_hf}/model.safetensors
   COMMAND ${Python3_EXECUTABLE} -B ${convert} ${blend_example_hf}
   DEPENDS ${convert} ${PROJECT_SOURCE_DIR}/examples/models/blend-qa.gguf VERBATIM)
 add_custom_target(blend_example_hf DEPENDS ${blend_example_hf}/model.safetensors)
-blend_conformance_test(hf_test ${BLEND_CONFORMANCE_DIR}/hf_test.cpp)
+blend_conformance_test(hf_test
+  ${BLEND_CONFORMANCE_DIR}/hf_refusals_test.cpp
+  ${BLEND_CONFORMANCE_DIR}/hf_test.cpp)
 add_dependencies(hf_test blend_example_hf)
 target_compile_definitions(hf_test PRIVATE BLEND_EXAMPLE_HF="${blend_example_hf}")
 target_link_libraries(hf_test PRIVATE nlohmann_json::nlohmann_json)

@@ -62,6 +62,15 @@ Model open_model(const Ctx& ctx, const std::string& path, uint32_t weights) {
   return Model(model);
 }
 
+Outcome try_open(const Ctx& ctx, const std::string& path, Model* out) {
+  blend_model* model = nullptr;
+  blend_error* error = nullptr;
+  const int32_t code = blend_model_open(&model, ctx.get(), path.c_str(), nullptr, &error);
+  Model owned(model);
+  if (out != nullptr) *out = std::move(owned);
+  return outcome(code, error);
+}
+
 Store open_store(const Ctx& ctx, const std::string& path, uint32_t kv_dtype) {
   blend_store_options options;
   EXPECT_EQ(blend_store_options_init(&options, sizeof options), BLEND_OK);

@@ -54,6 +54,8 @@ struct LogCount {
 Ctx make_ctx(uint32_t n_threads = 2, LogCount* log = nullptr,
              uint32_t cache_dtype = BLEND_DTYPE_AUTO);
 Model open_model(const Ctx& ctx, const std::string& path, uint32_t weights = BLEND_WEIGHTS_AUTO);
+// What opening says; the model, where there is one, goes to `out`.
+Outcome try_open(const Ctx& ctx, const std::string& path, Model* out = nullptr);
 Store open_store(const Ctx& ctx, const std::string& path, uint32_t kv_dtype = BLEND_DTYPE_F32);
 
 struct FuseCase {

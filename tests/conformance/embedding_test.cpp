@@ -41,12 +41,9 @@ class EmbeddingGemma : public testing::Test {
     json changed = kept;
     change(changed);
     std::ofstream(path) << changed.dump();
-    blend_model* model = nullptr;
-    blend_error* error = nullptr;
-    const int32_t code = blend_model_open(&model, ctx_.get(), folder_.c_str(), nullptr, &error);
-    blend_model_close(model);
+    const Outcome opened = try_open(ctx_, folder_);
     std::ofstream(path) << kept.dump();
-    return outcome(code, error);
+    return opened;
   }
 
   TempDir dir_;

@@ -1,15 +1,10 @@
 #include "support/hf_gpt_oss.h"
 
 #include "support/gguf_writer.h"
+#include "support/tensor_values.h"
 
 namespace blend::test {
 namespace {
-
-std::vector<float> values_of(const TensorView& t) {
-  std::vector<float> values(static_cast<size_t>(t.elements()));
-  decode_weights(t.dtype, t.blocks, t.data, values.size(), values.data());
-  return values;
-}
 
 // Row i of `roles`, of which there may be two that alternate.
 struct ExpertRows {

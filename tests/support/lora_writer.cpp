@@ -9,6 +9,7 @@
 
 #include "model/tensor_table.h"
 #include "support/temp_dir.h"
+#include "support/tensor_values.h"
 
 namespace blend::test {
 namespace {
@@ -104,8 +105,7 @@ std::vector<float> as_peft(const RandomModelSpec& spec, const ModelConfig& c, co
 }
 
 void append_weights(const TensorView& t, std::vector<double>& out) {
-  std::vector<float> values(static_cast<size_t>(t.elements()));
-  decode_weights(t.dtype, t.blocks, t.data, values.size(), values.data());
+  const std::vector<float> values = values_of(t);
   out.insert(out.end(), values.begin(), values.end());
 }
 

@@ -1,6 +1,7 @@
 target_sources(blend_test_support PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/gguf_writer.cpp
   ${CMAKE_CURRENT_LIST_DIR}/golden_tokens.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/hf_config.cpp
   ${CMAKE_CURRENT_LIST_DIR}/hf_gpt_oss.cpp
   ${CMAKE_CURRENT_LIST_DIR}/hf_writer.cpp
   ${CMAKE_CURRENT_LIST_DIR}/lora_writer.cpp

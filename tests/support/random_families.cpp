@@ -1,3 +1,5 @@
+#include <stdexcept>
+
 #include "support/random_model.h"
 
 namespace blend::test {
@@ -311,6 +313,13 @@ std::vector<RandomFamily> random_families() {
   glm_flash.latent_value = 12;
   glm_flash.old_latent = true;
   return all;
+}
+
+RandomModelSpec random_family(const std::string& name) {
+  for (const RandomFamily& family : random_families()) {
+    if (family.name == name) return family.spec;
+  }
+  throw std::runtime_error("no random family has the name '" + name + "'");
 }
 
 }  // namespace blend::test

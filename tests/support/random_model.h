@@ -101,15 +101,13 @@ struct RandomModelSpec {
   // Whether the others have states.
   bool scans() const { return delta_dim != 0 || ssm_state != 0; }
 
-  // Gemma 4: the last layers share K and V; the others' heads and KV heads where there is no
-  // window; whose K makes V there; each layer's embedding of a token; sharing layers are twice as
-  // wide.
-  uint32_t shared_layers = 0;
-  uint32_t global_head_dim = 0;
-  uint32_t global_kv_heads = 0;  // 0: n_kv_heads
-  bool k_is_v = false;
-  uint32_t input_dim = 0;
-  bool wide_sharing = false;
+  // Gemma 4.
+  uint32_t shared_layers = 0;    // the last ones, which share K and V
+  uint32_t global_head_dim = 0;  // where a layer has no window
+  uint32_t global_kv_heads = 0;  // there too; 0: n_kv_heads
+  bool k_is_v = false;           // there K's matrix makes V
+  uint32_t input_dim = 0;        // of each layer's own embedding of a token; 0: none
+  bool wide_sharing = false;     // layers that share have feed-forwards twice as wide
 
   // Gemma 3n has the first and the last but one of these, and: streams of a row; the rank of Laurel
   // blocks; the first layers, in which a part of the gate alone goes on; the bound of logits.
@@ -164,6 +162,8 @@ struct RandomFamily {
   RandomModelSpec spec;
 };
 std::vector<RandomFamily> random_families();
+// One of them. Throws std::runtime_error where none has that name.
+RandomModelSpec random_family(const std::string& name);
 
 // Its vocabulary: <unk>, <s>, </s>, 256 byte tokens, merges (best first), then single characters.
 // n_vocab >= 300; 320 pieces hold all lower-case letters, longer ones capitals and digits too.

@@ -170,14 +170,19 @@ class ReferenceModel {
   // What the layer itself says of the row's token, after it has read x.
   std::vector<double> input(uint32_t layer, int32_t token, std::vector<double> x) const;
   std::vector<double> embed_row(int32_t token) const;  // [d_model]
-  // Of a row's streams: the router's result for one of them, all as the layer predicts them, the
-  // first of those, all after it, and what they make together after the last layer.
+  // What the router makes of one stream.
   std::vector<double> route(uint32_t layer, const std::vector<double>& stream) const;
+  // All streams of x as the layer predicts them.
   std::vector<double> predict(uint32_t layer, const std::vector<double>& x) const;
+  // The first of those, or of_pair() where a row has one stream.
   std::vector<double> read(uint32_t layer, const std::vector<double>& x) const;
+  // x: all streams as predicted, then as they are after the layer, which made `after` of the first.
   void correct(uint32_t layer, const std::vector<double>& after, std::vector<double>& x) const;
+  // What all streams make together after the last layer; [d_model].
   std::vector<double> joined(const std::vector<double>& x) const;
+  // Stream i of x.
   std::vector<double> stream(const std::vector<double>& x, size_t i) const;
+
   double activate(double gate) const;
   // What a layer's experts make of x, by the router's logits.
   std::vector<double> feed_experts(const Layer& w, std::vector<double> score,

@@ -51,10 +51,7 @@ void backwards_on_threads(size_t n, const std::function<void(size_t)>& task) {
 
 // No tensor has another shape by them.
 TEST(Fingerprint, ThatOfAGemma3nHasItsGateCuts) {
-  RandomModelSpec s;
-  for (const test::RandomFamily& family : test::random_families()) {
-    if (family.name == "gemma3n") s = family.spec;
-  }
+  const RandomModelSpec s = test::random_family("gemma3n");
   const std::string key = "gemma3n.activation_sparsity_scale";
   std::set<std::string> digests = {fingerprint(random_model(s))};
   for (const float cut : {-1.0f, 0.5f}) {

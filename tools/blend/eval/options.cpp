@@ -173,9 +173,8 @@ size_t showcase_of(const std::vector<EvalConfig>& configs) {
 size_t headline_of(const std::vector<EvalConfig>& configs) {
   constexpr double kUsual = 0.2;
   const auto in_context = [](const EvalConfig& c) {
-    constexpr const char* kKinds[] = {"similar", "joined", "preceding", "predecessor"};
-    return std::any_of(std::begin(kKinds), std::end(kKinds),
-                       [&](const char* kind) { return c.records.starts_with(kind); });
+    const RecordKind kind = parse_record_kind(c.records);
+    return kind.contextual() || kind.is == RecordKind::Is::predecessor;
   };
   const auto distance = [&](const EvalConfig& c) {
     const double ratio = c.keeps_agreement() ? 0 : 1 + std::abs(c.ratio - kUsual);
