@@ -101,18 +101,19 @@ def cut(rows, begin, end):
     return [t[:, begin:end] for t in rows]
 
 
-def last_state(mix, rows, start=None):
+def last_state(mix, rows):
+    """B of a run of rows: their state from zero."""
     _, c, beta, g = rows
     _, k, v, beta, g = mix.heads_of(c, beta, g)
-    return gated_delta(None, k, v, beta, g, start)[1]
+    return gated_delta(None, k, v, beta, g)[1]
 
 
 def transition(mix, rows):
     """A and B of a run of rows: it takes a state S to A S + B."""
     _, c, beta, g = rows
-    _, k, v, beta, g = mix.heads_of(c, beta, g)
+    _, k, _, beta, g = mix.heads_of(c, beta, g)
     eye = torch.eye(k.shape[-1], dtype=k.dtype).expand(*k.shape[:2], -1, -1)
-    return gated_delta(None, k, torch.zeros_like(k), beta, g, eye)[1], gated_delta(None, k, v, beta, g)[1]
+    return gated_delta(None, k, torch.zeros_like(k), beta, g, eye)[1], last_state(mix, rows)
 
 
 def starts(model, batch, name):
@@ -124,7 +125,7 @@ def starts(model, batch, name):
         if name == "zero":
             s = torch.zeros_like(head)
         elif name == "own":
-            s = transition(block.mix, cut(rows, END - CHUNK, END))[1]
+            s = last_state(block.mix, cut(rows, END - CHUNK, END))
         elif name == "last":
             s = ends[-1]
         elif name == "sum":
@@ -225,15 +226,14 @@ def flops(model, n, computed, asked=0, composed=False):
     """
     d, h, total = model.embed.embedding_dim, train.Linear.heads, 0
     for block in model.blocks:
+        weights = sum(p.numel() for p in block.parameters() if p.ndim == 2)
         for rows in (computed, asked):
             if block.kind == "L":
-                weights = sum(p.numel() for p in block.parameters() if p.ndim == 2)
                 width = d // h
                 total += rows * (2 * weights + 2 * width * width * h)
                 if rows:
                     total += h * (6 * rows * width ** 2 + 2 * N_CHUNKS * width ** 3 if composed else 6 * n * width ** 2)
             else:
-                weights = sum(p.numel() for p in block.parameters() if p.ndim == 2)
                 total += rows * (2 * weights + 4 * d * (n if rows < n else n / 2))
     return total
 

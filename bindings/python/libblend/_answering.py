@@ -1,6 +1,5 @@
 """What the adapters to frameworks share: a question with its passages in, text out."""
 
-import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
