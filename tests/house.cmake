@@ -6,9 +6,9 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME rooms COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/rooms.py)
 set_tests_properties(rooms PROPERTIES LABELS house)
 
-# ---- Members that a mutex guards are used with the mutex held, where clang++ is found to say so. A unity
-# build has no compile command of a source of ours; the release build looks at them all.
-if(NOT CMAKE_UNITY_BUILD)
+# ---- Members that a mutex guards are used with the mutex held, where clang++ is found to say so. Once: a
+# sanitized build has the same sources.
+if(NOT BLEND_SANITIZE)
   add_test(NAME guarded COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/guarded.py
            ${PROJECT_BINARY_DIR})
   set_tests_properties(guarded PROPERTIES LABELS house SKIP_RETURN_CODE 77 TIMEOUT 1200)
