@@ -306,10 +306,10 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-Status check_shape(const TensorView& whole, const std::vector<int64_t>& shape) {
-  if (whole.shape == shape) return Status::ok();
+Status check_shape(const TensorView& view, const std::vector<int64_t>& shape) {
+  if (view.shape == shape) return Status::ok();
   return make_error(BLEND_E_FORMAT, "tensor '%s' has the shape %s; the hyperparameters ask for %s",
-                    whole.name.c_str(), shape_text(whole.shape).c_str(), shape_text(shape).c_str());
+                    view.name.c_str(), shape_text(view.shape).c_str(), shape_text(shape).c_str());
 }
 
 Result<TensorTable> TensorTable::fill(const ModelConfig& config, bool tied, const Find& find) {
