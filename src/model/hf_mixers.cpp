@@ -38,7 +38,7 @@ Status HfConfigReader::read_conv() {
   return Status::ok();
 }
 
-// The layers of `layer_types` that are of this type; the others are of full_attention.
+// The layers of `layer_types` that are of this type; the others are "full_attention".
 Result<std::vector<bool>> HfConfigReader::of_type(const char* type) const {
   std::vector<bool> out(c_.n_layers, false);
   BLEND_ASSIGN(const JsonView list, root_.need("layer_types"));
