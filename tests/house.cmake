@@ -95,20 +95,17 @@ if(BLEND_BUILD_TOOLS)
   add_executable(make_random_model ${CMAKE_CURRENT_LIST_DIR}/cli/make_random_model.cpp)
   target_link_libraries(make_random_model PRIVATE blend_test_support)
   blend_warnings(make_random_model)
-  add_test(NAME cli.end_to_end COMMAND ${Python3_EXECUTABLE} -B
-           ${CMAKE_CURRENT_LIST_DIR}/cli/cli_test.py --blend $<TARGET_FILE:blend_cli>
-           --make-model $<TARGET_FILE:make_random_model>)
   add_test(NAME cli.help COMMAND ${Python3_EXECUTABLE} -B
            ${CMAKE_CURRENT_LIST_DIR}/cli/help_test.py --blend $<TARGET_FILE:blend_cli>)
-  foreach(name serve serve_tools serve_hostile serve_log serve_clients files)
+  foreach(name ask command precompute store serve serve_tools serve_hostile serve_log serve_clients files)
     add_test(NAME cli.${name} COMMAND ${Python3_EXECUTABLE} -B
              ${CMAKE_CURRENT_LIST_DIR}/cli/${name}_test.py --blend $<TARGET_FILE:blend_cli>
              --make-model $<TARGET_FILE:make_random_model>)
     set_tests_properties(cli.${name} PROPERTIES LABELS cli TIMEOUT 600)
   endforeach()
-  set_tests_properties(cli.end_to_end cli.help PROPERTIES LABELS cli TIMEOUT 600)
-  blend_whole_library(cli.end_to_end cli.serve cli.serve_tools cli.serve_hostile cli.serve_log cli.serve_clients
-                      cli.files)
+  set_tests_properties(cli.help PROPERTIES LABELS cli TIMEOUT 600)
+  blend_whole_library(cli.ask cli.command cli.precompute cli.store cli.serve cli.serve_tools cli.serve_hostile
+                      cli.serve_log cli.serve_clients cli.files)
 endif()
 
 # ---- The installed package. A sanitized library cannot be loaded by an ordinary program.
