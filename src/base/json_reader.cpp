@@ -68,6 +68,13 @@ Result<double> JsonView::number() const {
   return d;
 }
 
+Result<float> JsonView::positive() const {
+  BLEND_ASSIGN(const double given, number());
+  const auto narrow = static_cast<float>(given);
+  if (narrow > 0 && std::isfinite(narrow)) return narrow;
+  return error(BLEND_E_FORMAT, "it must be a finite number above 0");
+}
+
 Result<std::string> JsonView::string_or(std::string_view name, const char* otherwise) const {
   const std::optional<JsonView> member = get(name);
   return member ? member->string() : Result<std::string>(std::string(otherwise));
@@ -82,6 +89,11 @@ Result<int64_t> JsonView::integer_or(std::string_view name, int64_t otherwise, i
                                      int64_t max) const {
   const std::optional<JsonView> member = get(name);
   return member ? member->integer(min, max) : Result<int64_t>(otherwise);
+}
+
+Result<uint32_t> JsonView::count_or(std::string_view name, uint32_t otherwise, uint32_t max) const {
+  BLEND_ASSIGN(const int64_t n, integer_or(name, otherwise, 1, max));
+  return static_cast<uint32_t>(n);
 }
 
 }  // namespace blend

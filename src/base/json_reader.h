@@ -29,12 +29,15 @@ class JsonView {
   Result<bool> boolean() const;
   Result<int64_t> integer(int64_t min, int64_t max) const;
   Result<double> number() const;
+  Result<float> positive() const;  // finite as a float, and above 0
 
   // For members that may be absent.
   Result<std::string> string_or(std::string_view name, const char* otherwise) const;
   Result<bool> boolean_or(std::string_view name, bool otherwise) const;
   Result<int64_t> integer_or(std::string_view name, int64_t otherwise, int64_t min,
                              int64_t max) const;
+  // From 1 to max.
+  Result<uint32_t> count_or(std::string_view name, uint32_t otherwise, uint32_t max) const;
 
   Status error(int32_t code, const char* what) const;  // "path: what"
 

@@ -14,11 +14,7 @@ namespace blend {
 
 Result<float> HfConfigReader::positive_or(const char* name, double otherwise) const {
   const std::optional<JsonView> value = root_.get(name);
-  if (!value) return static_cast<float>(otherwise);
-  BLEND_ASSIGN(const double number, value->number());
-  const auto narrow = static_cast<float>(number);
-  if (narrow > 0 && std::isfinite(narrow)) return narrow;
-  return value->error(BLEND_E_FORMAT, "it must be a finite number above 0");
+  return value ? value->positive() : Result<float>(static_cast<float>(otherwise));
 }
 
 Result<HfConfig> HfConfigReader::read() {

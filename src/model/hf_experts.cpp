@@ -1,7 +1,6 @@
 #include "model/hf_experts.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "model/fused_tensors.h"
@@ -263,10 +262,8 @@ Status HfExpertsReader::read_deepseek2() {
 Status HfExpertsReader::read_scale() {
   const std::optional<JsonView> scale = root_.get("routed_scaling_factor");
   if (!scale) return Status::ok();
-  BLEND_ASSIGN(const double factor, scale->number());
-  out_.scale = static_cast<float>(factor);
-  if (out_.scale > 0 && std::isfinite(out_.scale)) return Status::ok();
-  return scale->error(BLEND_E_FORMAT, "it must be a finite number above 0");
+  BLEND_ASSIGN(out_.scale, scale->positive());
+  return Status::ok();
 }
 
 Status HfExpertsReader::read_shared() {

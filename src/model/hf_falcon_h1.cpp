@@ -22,10 +22,7 @@ Status read_scales(const JsonView& root, const char* name, std::span<float> to) 
                       to.size());
   }
   for (size_t i = 0; i < to.size(); ++i) {
-    BLEND_ASSIGN(const double value, list->element(i).number());
-    to[i] = static_cast<float>(value);
-    if (to[i] > 0 && std::isfinite(to[i])) continue;
-    return list->element(i).error(BLEND_E_FORMAT, "it must be a finite number above 0");
+    BLEND_ASSIGN(to[i], list->element(i).positive());
   }
   return Status::ok();
 }

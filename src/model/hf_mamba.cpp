@@ -8,11 +8,6 @@
 namespace blend {
 namespace {
 
-Result<uint32_t> number_or(const JsonView& root, const char* name, int64_t otherwise, int64_t max) {
-  BLEND_ASSIGN(const int64_t n, root.integer_or(name, otherwise, 1, max));
-  return static_cast<uint32_t>(n);
-}
-
 // Which layers are Mamba-2s. Transformers 5 has other names for the types than published files.
 Result<std::vector<bool>> mamba_layers(const JsonView& root, uint32_t n_layers) {
   std::optional<JsonView> list = root.get("layer_types");
@@ -62,7 +57,7 @@ Status read_hf_mamba(const JsonView& root, ModelConfig& config) {
   if (n == static_cast<int64_t>(config.n_layers)) {
     return {BLEND_E_UNSUPPORTED, "layer_types: a model in which no layer attends"};
   }
-  BLEND_ASSIGN(const uint32_t expand, number_or(root, "mamba_expand", 2, 1024));
+  BLEND_ASSIGN(const uint32_t expand, root.count_or("mamba_expand", 2, 1024));
   BLEND_RETURN_IF_ERROR(read_hf_mamba_heads(root, uint64_t{expand} * config.d_model,
                                             "mamba_expand times hidden_size", m));
   config.mixer = std::move(m);
@@ -74,10 +69,10 @@ Status read_hf_mamba_heads(const JsonView& root, uint64_t inner, const char* of,
   if (bias) return {BLEND_E_UNSUPPORTED, "mamba_proj_bias: libblend runs Mamba-2 without them"};
   BLEND_RETURN_IF_ERROR(check_hf_steps(root));
   BLEND_ASSIGN(m.taps_bias, root.boolean_or("mamba_conv_bias", true));
-  BLEND_ASSIGN(m.taps, number_or(root, "mamba_d_conv", 4, kMaxTaps));
-  BLEND_ASSIGN(m.k_heads, number_or(root, "mamba_n_groups", 1, kMaxHeads));
-  BLEND_ASSIGN(m.v_heads, number_or(root, "mamba_n_heads", 128, kMaxHeads));
-  BLEND_ASSIGN(m.k_dim, number_or(root, "mamba_d_state", 256, kMaxHeadDim));
+  BLEND_ASSIGN(m.taps, root.count_or("mamba_d_conv", 4, kMaxTaps));
+  BLEND_ASSIGN(m.k_heads, root.count_or("mamba_n_groups", 1, kMaxHeads));
+  BLEND_ASSIGN(m.v_heads, root.count_or("mamba_n_heads", 128, kMaxHeads));
+  BLEND_ASSIGN(m.k_dim, root.count_or("mamba_d_state", 256, kMaxHeadDim));
   uint64_t dim = inner / m.v_heads;
   if (const std::optional<JsonView> given = root.get("mamba_d_head")) {
     if (!given->string().is_ok() || *given->string() != "auto") {

@@ -70,17 +70,11 @@ Status HfConfigReader::read_delta() {
     BLEND_ASSIGN(const int64_t every, integer_or("full_attention_interval", 4, 1, kMaxLayers));
     for (int64_t i = 0; i < c_.n_layers; ++i) m.layers.push_back((i + 1) % every != 0);
   }
-  const auto number = [&](const char* name, int64_t otherwise, int64_t max,
-                          uint32_t& to) -> Status {
-    BLEND_ASSIGN(const int64_t value, integer_or(name, otherwise, 1, max));
-    to = static_cast<uint32_t>(value);
-    return Status::ok();
-  };
-  BLEND_RETURN_IF_ERROR(number("linear_conv_kernel_dim", 4, kMaxTaps, m.taps));
-  BLEND_RETURN_IF_ERROR(number("linear_num_key_heads", 16, kMaxHeads, m.k_heads));
-  BLEND_RETURN_IF_ERROR(number("linear_num_value_heads", 32, kMaxHeads, m.v_heads));
-  BLEND_RETURN_IF_ERROR(number("linear_key_head_dim", 128, kMaxHeadDim, m.k_dim));
-  BLEND_RETURN_IF_ERROR(number("linear_value_head_dim", 128, kMaxHeadDim, m.v_dim));
+  BLEND_ASSIGN(m.taps, root_.count_or("linear_conv_kernel_dim", 4, kMaxTaps));
+  BLEND_ASSIGN(m.k_heads, root_.count_or("linear_num_key_heads", 16, kMaxHeads));
+  BLEND_ASSIGN(m.v_heads, root_.count_or("linear_num_value_heads", 32, kMaxHeads));
+  BLEND_ASSIGN(m.k_dim, root_.count_or("linear_key_head_dim", 128, kMaxHeadDim));
+  BLEND_ASSIGN(m.v_dim, root_.count_or("linear_value_head_dim", 128, kMaxHeadDim));
   BLEND_RETURN_IF_ERROR(check_state_heads(m, "linear_num_key_heads", "linear_num_value_heads"));
   const auto n = std::count(m.layers.begin(), m.layers.end(), true);
   if (n == static_cast<int64_t>(c_.n_layers)) {

@@ -74,5 +74,24 @@ TEST(JsonView, ErrorsNameThePath) {
   EXPECT_EQ(root.string_or("x", "y").value(), "y");
 }
 
+TEST(JsonView, WhatIsPositiveIsSoAsAFloat) {
+  const Json j = parsed("[0.5, 0, -1, 1e39, 1e-50]");
+  const JsonView list(j, "scales");
+  EXPECT_EQ(list.element(0).positive().value(), 0.5f);
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_EQ(list.element(i).positive().status().message(),
+              "scales[" + std::to_string(i) + "]: it must be a finite number above 0");
+  }
+}
+
+TEST(JsonView, ACountIsFromOneToItsMost) {
+  const Json j = parsed(R"({"heads": 8, "none": 0, "null": null})");
+  const JsonView root(j, "");
+  EXPECT_EQ(root.count_or("heads", 2, 8).value(), 8u);
+  EXPECT_EQ(root.count_or("null", 2, 8).value(), 2u);
+  EXPECT_EQ(root.count_or("heads", 2, 7).status().message(), "heads is 8; 1 to 7 make sense");
+  EXPECT_EQ(root.count_or("none", 2, 7).status().message(), "none is 0; 1 to 7 make sense");
+}
+
 }  // namespace
 }  // namespace blend
