@@ -27,7 +27,8 @@ function(blend_conformance_test name)
 endfunction()
 
 blend_conformance_test(attention_test ${BLEND_CONFORMANCE_DIR}/attention_test.cpp)
-blend_conformance_test(drift_test ${BLEND_CONFORMANCE_DIR}/drift_test.cpp)
+blend_conformance_test(drift_test ${BLEND_CONFORMANCE_DIR}/calibrating_test.cpp ${BLEND_CONFORMANCE_DIR}/drift_test.cpp
+                       ${BLEND_CONFORMANCE_DIR}/drifting.cpp ${BLEND_CONFORMANCE_DIR}/profile_test.cpp)
 blend_conformance_test(embedding_test ${BLEND_CONFORMANCE_DIR}/embedding_test.cpp)
 target_link_libraries(embedding_test PRIVATE nlohmann_json::nlohmann_json)
 blend_conformance_test(families_test ${BLEND_CONFORMANCE_DIR}/families_test.cpp)
