@@ -79,8 +79,9 @@ RowCost RowCost::of(const ModelConfig& c, uint64_t n_rows, double prefill_s) {
     fed += share * (2.0 * d * e.latent -
                     (d - e.latent) * c.ffn_matrices() * static_cast<double>(e.used) * e.d_ff);
   }
+  const double others = c.other_products() + c.stream_products() / layers;
   const double rest =
-      2.0 * (inner + fed) + attend * n / 2 * 4.0 * q_dim + mix * c.mixer.scan_flops();
+      2.0 * (inner + fed + others) + attend * n / 2 * 4.0 * q_dim + mix * c.mixer.scan_flops();
   // Each in its share of an operation's time.
   out.kv_s = kv;
   out.rest_s = rest;

@@ -375,6 +375,14 @@ struct ModelConfig {
     const double out = result_dim(layer), d = d_model;
     return out * (d + latent.rank);
   }
+  // Multiply-adds of a row in a layer outside attention and the feed-forward: for the layer's own
+  // embedding, for Laurel, and for streams, whose router runs before the layer and after it.
+  double other_products() const {
+    const double d = d_model, n = n_streams;
+    return d * (3.0 * input_dim + 2.0 * laurel_rank + (n > 1 ? n * (n + 2) : 0));
+  }
+  // Those that make a row's other streams before the first layer; as many join them after the last.
+  double stream_products() const { return (n_streams - 1.0) * d_model * d_model; }
   // Whether a layer reads the normalised rows that the layer before it read.
   bool reads_as_before(uint32_t layer) const { return paired && layer % 2 == 1; }
   // Elements of a row that experts read, and of one that they write.

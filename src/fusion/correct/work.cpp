@@ -35,7 +35,9 @@ void Work::add_layer(uint32_t layer, std::span<const uint32_t> rows) {
   const double inner =
       mixes ? d * 2.0 * config_->mixed_dim()
             : config_->q_products(layer) + d * gate + config_->result_products(layer);
-  flops_ += static_cast<double>(rows.size()) * 2.0 * (inner + config_->ffn_matrices() * fed);
+  double products = inner + config_->ffn_matrices() * fed + config_->other_products();
+  if (layer == 0) products += config_->stream_products();
+  flops_ += static_cast<double>(rows.size()) * 2.0 * products;
   if (!mixes) flops_ += pairs(layer, rows) * 4.0 * config_->asked_dim(layer);
   // Every row before the last is scanned, whether it is computed or not.
   if (mixes && !rows.empty()) flops_ += (rows.back() + 1.0) * config_->mixer.scan_flops();
@@ -52,7 +54,8 @@ void Work::add_scores(uint32_t layer, std::span<const uint32_t> rows) {
 }
 
 void Work::add_logits() {
-  flops_ += 2.0 * static_cast<double>(config_->d_model) * static_cast<double>(config_->n_vocab);
+  flops_ += 2.0 * (static_cast<double>(config_->d_model) * static_cast<double>(config_->n_vocab) +
+                   config_->stream_products());
 }
 
 }  // namespace blend

@@ -1,4 +1,4 @@
-// What is counted as work in layers that do not attend.
+// What is counted as work in layers that do more than attend and feed, or other things.
 #include "fusion/correct/work.h"
 
 #include <gtest/gtest.h>
@@ -81,6 +81,23 @@ TEST(Work, ExpertsMayReadNarrowerRows) {
   c.experts.latent = 6;
   const double fed = 2 * (3 * 6 * 4 + 10 * 8) + 2 * 10 * 6 + 10 * 5;
   EXPECT_EQ(layer_flops(c, 1, kRows), 2 * 2 * (10 * 16 + fed) + (5 + 10) * 4 * 8);
+}
+
+// A layer's own embedding, Laurel, and four streams, which layer 0 is given and the logits take.
+TEST(Work, RowsMayHaveStreamsAndMoreThanTwoBlocks) {
+  ModelConfig c = config_of(RowMixer::Kind::none);
+  c.mixer = {};
+  c.n_vocab = 100;
+  c.input_dim = 4;
+  c.laurel_rank = 3;
+  c.n_streams = 4;
+  const double others = 2 * 2 * 10 * (3 * 4 + 2 * 3 + 4 * 4 + 2 * 4);
+  const double layer = 2 * 2 * 10 * 16 + kFeed + (5 + 10) * 4 * 8 + others;
+  EXPECT_EQ(layer_flops(c, 1, kRows), layer);
+  EXPECT_EQ(layer_flops(c, 0, kRows), layer + 2 * 2 * 3 * 10 * 10);
+  Work work(c);
+  work.add_logits();
+  EXPECT_EQ(work.flops(), 2 * 10 * 100 + 2 * 3 * 10 * 10);
 }
 
 }  // namespace
