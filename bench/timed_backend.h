@@ -61,7 +61,7 @@ class TimedBackend final : public Backend,
   RecordOps* record_ops() override { return inner_->record_ops(); }
   ExpertOps* experts() override { return inner_->experts() == nullptr ? nullptr : this; }
   ConvOps* conv() override { return inner_->conv(); }
-  DeltaOps* delta() override { return inner_->delta(); }
+  ScanOps* scan() override { return inner_->scan(); }
   FamilyOps* family() override { return inner_->family(); }
   StreamOps* streams() override { return inner_->streams(); }
   LatentOps* latent() override { return inner_->latent(); }

@@ -19,7 +19,6 @@
 
 #include "backend/attention.h"
 #include "backend/conv_ops.h"
-#include "backend/delta_ops.h"
 #include "backend/device_memory.h"
 #include "backend/expert_ops.h"
 #include "backend/family_ops.h"
@@ -30,6 +29,7 @@
 #include "backend/memory.h"
 #include "backend/packed_qkv.h"
 #include "backend/record_ops.h"
+#include "backend/scan_ops.h"
 #include "backend/stream_ops.h"
 #include "backend/tensor.h"
 #include "backend/traits.h"
@@ -62,7 +62,7 @@ class Backend {
   // Null: it runs no layers that convolve.
   virtual ConvOps* conv() = 0;
   // Null: it runs no layers with states.
-  virtual DeltaOps* delta() = 0;
+  virtual ScanOps* scan() = 0;
   // Null: all layers have heads of one size, and K and V of their own.
   virtual FamilyOps* family() = 0;
   // Null: every row is one stream.

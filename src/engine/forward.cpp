@@ -189,9 +189,9 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
     BLEND_ASSIGN(const Tensor normed, norm(layer, x.slice(first, rows)));
     const Tensor kvb = kv.slice(first, rows);
     if (c.mixer.has(layer) && c.mixer.scans()) {
-      BLEND_RETURN_IF_ERROR(matmul(*w.delta_in, normed, kvb, false));
+      BLEND_RETURN_IF_ERROR(matmul(*w.scan_in, normed, kvb, false));
       BLEND_RETURN_IF_ERROR(scale_projected(kvb));
-      BLEND_RETURN_IF_ERROR(b.delta()->prepare(c.mixer, delta(layer), kvb));
+      BLEND_RETURN_IF_ERROR(b.scan()->prepare(c.mixer, scan(layer), kvb));
       continue;
     }
     if (c.mixer.has(layer)) {
@@ -387,9 +387,9 @@ Status Forward::attend_both_ways(uint32_t layer, const KvCache& cache, uint32_t 
   return Status::ok();
 }
 
-DeltaLayer Forward::delta(uint32_t layer) const {
+ScanLayer Forward::scan(uint32_t layer) const {
   const LayerWeights& w = model_.layer(layer);
-  return {w.mixer_taps.get(),      w.delta_decay.get(),     w.delta_bias.get(), w.delta_norm.get(),
+  return {w.mixer_taps.get(),      w.scan_decay.get(),      w.scan_bias.get(), w.scan_norm.get(),
           model_.config().rms_eps, w.mixer_taps_bias.get(), w.ssm_skip.get()};
 }
 
@@ -408,7 +408,7 @@ Status Forward::mix(uint32_t layer, const KvCache& cache, uint32_t cache_layer, 
   const RowMixer& mixer = model_.config().mixer;
   Backend& b = model_.backend();
   if (mixer.scans()) {
-    return b.delta()->mix(mixer, delta(layer), cache, cache_layer, gate, pos, watch);
+    return b.scan()->mix(mixer, scan(layer), cache, cache_layer, gate, pos, watch);
   }
   return b.conv()->convolve(cache, cache_layer, *model_.layer(layer).mixer_taps, gate, pos);
 }
@@ -433,7 +433,7 @@ Status Forward::mix_each(uint32_t layer, std::span<StepRow> rows, Tensor x, Tens
   BLEND_ASSIGN(const Tensor gate, project_gate(layer, x));
   const RowMixer& mixer = model_.config().mixer;
   if (mixer.scans()) {
-    BLEND_RETURN_IF_ERROR(b.delta()->mix_each(mixer, delta(layer), layer, gate, over_));
+    BLEND_RETURN_IF_ERROR(b.scan()->mix_each(mixer, scan(layer), layer, gate, over_));
   } else {
     BLEND_RETURN_IF_ERROR(
         b.conv()->convolve_each(layer, *model_.layer(layer).mixer_taps, gate, over_));
@@ -447,7 +447,7 @@ Status Forward::add_attention(uint32_t layer, Tensor q, Tensor xb) {
     BLEND_ASSIGN(const Tensor normed, norm(layer, xb));
     const Tensor gate = operand(*wide_, static_cast<uint32_t>(xb.rows), model_.config().q_dim());
     BLEND_RETURN_IF_ERROR(matmul(*w.q_gate, normed, gate, false));
-    BLEND_RETURN_IF_ERROR(model_.backend().delta()->gate(gate, q));
+    BLEND_RETURN_IF_ERROR(model_.backend().scan()->gate(gate, q));
   }
   if (const ModelConfig& c = model_.config(); c.latent.any()) {
     const Tensor mean = q;

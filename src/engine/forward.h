@@ -154,7 +154,7 @@ class Forward {
   Status add_mixed(uint32_t layer, Tensor mixed, Tensor xb);
   // step_layer() up to the feed-forward there.
   Status mix_each(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv);
-  DeltaLayer delta(uint32_t layer) const;
+  ScanLayer scan(uint32_t layer) const;
   // Adds attention's output, q, and the feed-forward to the rows of xb.
   Status add_attention(uint32_t layer, Tensor q, Tensor xb);
   Status add_feed_forward(uint32_t layer, Tensor xb);

@@ -59,7 +59,7 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
   using Kind = RowMixer::Kind;
   const RowMixer& mixer = model->config().mixer;
   const bool runs =
-      mixer.scans() ? model->backend().delta() != nullptr : model->backend().conv() != nullptr;
+      mixer.scans() ? model->backend().scan() != nullptr : model->backend().conv() != nullptr;
   if (mixer.any() && !runs) {
     return make_error(BLEND_E_UNSUPPORTED,
                       "the %s backend runs no layers that %s, as %u of the %u layers of this %s "
@@ -202,19 +202,19 @@ Status Model::pack_mixer(uint32_t layer) {
   LayerWeights& l = layers_[layer];
   if (config().mixer.scans()) {
     if (config().mixer.kind == RowMixer::Kind::delta) {
-      BLEND_RETURN_IF_ERROR(pack_matrix(l.delta_in, layer, {R::delta_qkv, R::delta_b, R::delta_a}));
+      BLEND_RETURN_IF_ERROR(pack_matrix(l.scan_in, layer, {R::delta_qkv, R::delta_b, R::delta_a}));
       BLEND_RETURN_IF_ERROR(pack_matrix(l.mixer_gate, layer, {R::delta_z}));
     } else {
-      BLEND_RETURN_IF_ERROR(pack_matrix(l.delta_in, layer, {R::ssm_xbc, R::ssm_dt}));
+      BLEND_RETURN_IF_ERROR(pack_matrix(l.scan_in, layer, {R::ssm_xbc, R::ssm_dt}));
       BLEND_RETURN_IF_ERROR(pack_matrix(l.mixer_gate, layer, {R::ssm_z}));
       BLEND_RETURN_IF_ERROR(pack_vector(l.mixer_taps_bias, layer, {R::ssm_taps_bias}, 0));
       BLEND_RETURN_IF_ERROR(pack_vector(l.ssm_skip, layer, {R::ssm_skip}, 0));
     }
-    BLEND_RETURN_IF_ERROR(pack_matrix(l.mixer_out, layer, {R::delta_out}));
-    BLEND_RETURN_IF_ERROR(pack_vector(l.delta_decay, layer, {R::delta_decay}, 0));
-    BLEND_RETURN_IF_ERROR(pack_vector(l.delta_bias, layer, {R::delta_bias}, 0));
-    BLEND_RETURN_IF_ERROR(pack_vector(l.delta_norm, layer, {R::delta_norm}, 0));
-    return pack_vector(l.mixer_taps, layer, {R::delta_taps}, 0);
+    BLEND_RETURN_IF_ERROR(pack_matrix(l.mixer_out, layer, {R::scan_out}));
+    BLEND_RETURN_IF_ERROR(pack_vector(l.scan_decay, layer, {R::scan_decay}, 0));
+    BLEND_RETURN_IF_ERROR(pack_vector(l.scan_bias, layer, {R::scan_bias}, 0));
+    BLEND_RETURN_IF_ERROR(pack_vector(l.scan_norm, layer, {R::scan_norm}, 0));
+    return pack_vector(l.mixer_taps, layer, {R::scan_taps}, 0);
   }
   BLEND_RETURN_IF_ERROR(pack_matrix(l.conv_bx, layer, {R::conv_b, R::conv_x}));
   BLEND_RETURN_IF_ERROR(pack_matrix(l.mixer_gate, layer, {R::conv_c}));

@@ -42,11 +42,11 @@ struct LayerWeights {
   std::unique_ptr<Weight> mixer_out;        // [d_model, mixed_dim]
   std::unique_ptr<Weight> conv_bx;          // [2 * d_model, d_model]: B over X, one GEMM
   // [mixer_row_dim, d_model]: q, k, v, b and a, or x, B, C and dt, one GEMM
-  std::unique_ptr<Weight> delta_in;
-  std::unique_ptr<Weight> delta_decay;  // [v_heads], like the next
-  std::unique_ptr<Weight> delta_bias;
-  std::unique_ptr<Weight> delta_norm;  // [v_dim]; of a Mamba-2 [value_dim], or null
-  std::unique_ptr<Weight> ssm_skip;    // [v_heads]
+  std::unique_ptr<Weight> scan_in;
+  std::unique_ptr<Weight> scan_decay;  // [v_heads], like the next
+  std::unique_ptr<Weight> scan_bias;
+  std::unique_ptr<Weight> scan_norm;  // [v_dim]; of a Mamba-2 [value_dim], or null
+  std::unique_ptr<Weight> ssm_skip;   // [v_heads]
   // What every row goes through: the feed-forward, or in a layer with experts the shared ones or
   // the feed-forward beside them; null: there is nothing of that kind.
   std::unique_ptr<Weight> gate_up;   // [2 * common_d_ff, d_model]: gate over up, one GEMM

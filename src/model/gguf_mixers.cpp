@@ -106,7 +106,7 @@ Status GgufConfigReader::read_mamba() {
   };
   m.taps_bias = has(TensorRole::ssm_taps_bias);
   // In other families there always is one.
-  if (family_.parallel && !has(TensorRole::delta_norm)) m.norm = RowMixer::Norm::none;
+  if (family_.parallel && !has(TensorRole::scan_norm)) m.norm = RowMixer::Norm::none;
   return Status::ok();
 }
 

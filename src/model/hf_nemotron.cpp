@@ -200,17 +200,17 @@ const char* hf_nemotron_name(TensorRole role) {
     case R::ssm_xbc:
     case R::ssm_dt:
       return "mixer.in_proj.weight";
-    case R::delta_taps:
+    case R::scan_taps:
       return "mixer.conv1d.weight";
     case R::ssm_taps_bias:
       return "mixer.conv1d.bias";
-    case R::delta_decay:
+    case R::scan_decay:
       return "mixer.A_log";
-    case R::delta_bias:
+    case R::scan_bias:
       return "mixer.dt_bias";
-    case R::delta_norm:
+    case R::scan_norm:
       return "mixer.norm.weight";
-    case R::delta_out:
+    case R::scan_out:
       return "mixer.out_proj.weight";
     case R::ssm_skip:
       return "mixer.D";

@@ -202,15 +202,15 @@ const char* shared_expert_name(TensorRole role) {
 // What a Mamba-2 calls those that Gated DeltaNets have too; null: it is none of these.
 const char* mamba_name(TensorRole role) {
   switch (role) {
-    case TensorRole::delta_taps:
+    case TensorRole::scan_taps:
       return "mamba.conv1d.weight";
-    case TensorRole::delta_decay:
+    case TensorRole::scan_decay:
       return "mamba.A_log";
-    case TensorRole::delta_bias:
+    case TensorRole::scan_bias:
       return "mamba.dt_bias";
-    case TensorRole::delta_norm:
+    case TensorRole::scan_norm:
       return "mamba.norm.weight";
-    case TensorRole::delta_out:
+    case TensorRole::scan_out:
       return "mamba.out_proj.weight";
     default:
       return nullptr;
@@ -411,7 +411,7 @@ Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) {
   if (role >= TensorRole::router_bias && role <= TensorRole::expert_down_bias) {
     return find_gpt_oss_bias(weights_, role, prefix(layer));
   }
-  if (role == TensorRole::conv_taps || role == TensorRole::delta_taps) {
+  if (role == TensorRole::conv_taps || role == TensorRole::scan_taps) {
     return find_taps(role, layer);
   }
   if (role == TensorRole::latent_k || role == TensorRole::latent_v) {

@@ -227,8 +227,8 @@ Result<TensorView> LlamaSource::find_block(const GgufReader& gguf, TensorRole ro
 TensorView LlamaSource::flat(TensorRole role, TensorView own) const {
   const bool one_row = own.shape.size() == 2 && own.shape[0] == 1;
   if (role == TensorRole::shared_weight && one_row) own.shape.erase(own.shape.begin());
-  const bool cut = role == TensorRole::delta_decay || role == TensorRole::ssm_skip ||
-                   role == TensorRole::delta_norm;
+  const bool cut = role == TensorRole::scan_decay || role == TensorRole::ssm_skip ||
+                   role == TensorRole::scan_norm;
   if (cut && config_.mixer.kind == RowMixer::Kind::ssm && own.blocks == BlockType::none) {
     own.shape = {own.elements()};
   }

@@ -80,11 +80,11 @@ enum class TensorRole : uint8_t {
   delta_z,         // [value_dim, d_model]
   delta_b,         // [v_heads, d_model]
   delta_a,         // [v_heads, d_model]
-  delta_taps,      // [qkv_dim, taps], as conv_taps; like the next four of every layer with states
-  delta_decay,     // [v_heads]: RowMixer::decay_is_log
-  delta_bias,      // [v_heads]: of delta_a, or ssm_dt
-  delta_norm,      // [v_dim], or of a Mamba-2 [value_dim]
-  delta_out,       // [d_model, value_dim]
+  scan_taps,       // [qkv_dim, taps], as conv_taps; like the next four of every layer with states
+  scan_decay,      // [v_heads]: RowMixer::decay_is_log
+  scan_bias,       // [v_heads]: of delta_a, or ssm_dt
+  scan_norm,       // [v_dim], or of a Mamba-2 [value_dim]
+  scan_out,        // [d_model, value_dim]
   ssm_z,           // [value_dim, d_model]: the gate; like the next four of a Mamba-2
   ssm_xbc,         // [qkv_dim, d_model]: x, B, C
   ssm_dt,          // [v_heads, d_model]

@@ -55,12 +55,12 @@ bool has_tensor(TensorRole role, const ModelConfig& c, uint32_t layer) {
     case TensorRole::delta_b:
     case TensorRole::delta_a:
       return c.mixer.has(layer) && c.mixer.kind == RowMixer::Kind::delta;
-    case TensorRole::delta_taps:
-    case TensorRole::delta_decay:
-    case TensorRole::delta_bias:
-    case TensorRole::delta_out:
+    case TensorRole::scan_taps:
+    case TensorRole::scan_decay:
+    case TensorRole::scan_bias:
+    case TensorRole::scan_out:
       return c.mixer.has(layer) && c.mixer.scans();
-    case TensorRole::delta_norm:
+    case TensorRole::scan_norm:
       return c.mixer.has(layer) && c.mixer.scans() && c.mixer.norm != RowMixer::Norm::none;
     case TensorRole::ssm_z:
     case TensorRole::ssm_xbc:
@@ -205,17 +205,17 @@ std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& c, uint32_
     case TensorRole::delta_a:
     case TensorRole::ssm_dt:
       return {c.mixer.v_heads, d};
-    case TensorRole::delta_taps:
+    case TensorRole::scan_taps:
       return {c.mixer.qkv_dim(), c.mixer.taps};
-    case TensorRole::delta_decay:
-    case TensorRole::delta_bias:
+    case TensorRole::scan_decay:
+    case TensorRole::scan_bias:
     case TensorRole::ssm_skip:
       return {c.mixer.v_heads};
     case TensorRole::ssm_taps_bias:
       return {c.mixer.qkv_dim()};
-    case TensorRole::delta_norm:
+    case TensorRole::scan_norm:
       return {c.mixer.kind == RowMixer::Kind::ssm ? c.mixer.value_dim() : c.mixer.v_dim};
-    case TensorRole::delta_out:
+    case TensorRole::scan_out:
       return {d, c.mixer.value_dim()};
     case TensorRole::ffn_gate:
     case TensorRole::ffn_up:

@@ -127,11 +127,11 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
       {"mlp.down_proj.bias", {R::ffn_down_bias}},
       {"post_feedforward_layernorm.weight", {R::ffn_post_norm}},
       {"self_attn.sinks", {R::attn_sinks}},
-      {states + "conv1d.weight", {R::delta_taps}},
-      {states + "A_log", {R::delta_decay}},
-      {states + "dt_bias", {R::delta_bias}},
-      {states + "norm.weight", {R::delta_norm}},
-      {states + "out_proj.weight", {R::delta_out}},
+      {states + "conv1d.weight", {R::scan_taps}},
+      {states + "A_log", {R::scan_decay}},
+      {states + "dt_bias", {R::scan_bias}},
+      {states + "norm.weight", {R::scan_norm}},
+      {states + "out_proj.weight", {R::scan_out}},
       {"mamba.in_proj.weight", {R::ssm_z, R::ssm_xbc, R::ssm_dt}},
       {"mamba.conv1d.bias", {R::ssm_taps_bias}},
       {"mamba.D", {R::ssm_skip}},
@@ -174,12 +174,12 @@ std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
              {"mixer.up_proj.weight", {R::ffn_up}},
              {"mixer.down_proj.weight", {R::ffn_down}},
              {"mixer.in_proj.weight", {R::ssm_z, R::ssm_xbc, R::ssm_dt}},
-             {"mixer.conv1d.weight", {R::delta_taps}},
+             {"mixer.conv1d.weight", {R::scan_taps}},
              {"mixer.conv1d.bias", {R::ssm_taps_bias}},
-             {"mixer.A_log", {R::delta_decay}},
-             {"mixer.dt_bias", {R::delta_bias}},
-             {"mixer.norm.weight", {R::delta_norm}},
-             {"mixer.out_proj.weight", {R::delta_out}},
+             {"mixer.A_log", {R::scan_decay}},
+             {"mixer.dt_bias", {R::scan_bias}},
+             {"mixer.norm.weight", {R::scan_norm}},
+             {"mixer.out_proj.weight", {R::scan_out}},
              {"mixer.D", {R::ssm_skip}},
              {"mixer.gate.weight", {R::router}},
              {"mixer.gate.e_score_correction_bias", {R::router_choice}},
@@ -396,7 +396,7 @@ std::string HfModelWriter::bytes_of(const Part& part) const {
                     part.role == R::ffn_post_norm || part.role == R::attn_q_norm ||
                     part.role == R::attn_k_norm;
   bytes = turned_heads(part.role, std::move(bytes));
-  if (part.role == R::delta_decay) {
+  if (part.role == R::scan_decay) {
     std::vector<float> values(n);
     std::memcpy(values.data(), bytes.data(), bytes.size());
     bytes.clear();
@@ -415,17 +415,17 @@ std::string HfModelWriter::bytes_of(const Part& part) const {
 std::string HfModelWriter::turned_heads(TensorRole role, std::string bytes) const {
   using R = TensorRole;
   const RowMixer& m = config_.mixer;
-  if (role < R::delta_qkv || role > R::delta_out || role == R::delta_norm) return bytes;
+  if (role < R::delta_qkv || role > R::scan_out || role == R::scan_norm) return bytes;
   if (m.kind != RowMixer::Kind::delta || !m.tiled) return bytes;
   const std::vector<int64_t> shape = tensor_shape(role, config_, 0);
-  const bool columns = role == R::delta_out, of_heads = role == R::delta_qkv ||
-                                                        role == R::delta_taps ||
-                                                        role == R::delta_z || columns;
+  const bool columns = role == R::scan_out, of_heads = role == R::delta_qkv ||
+                                                       role == R::scan_taps || role == R::delta_z ||
+                                                       columns;
   const auto rows = static_cast<size_t>(columns ? shape[0] : 1);
   const size_t row_bytes = bytes.size() / rows;
   const size_t head = of_heads ? m.v_dim : 1;  // its elements, or rows of a matrix
   const size_t before =
-      role == R::delta_qkv || role == R::delta_taps ? m.qkv_dim() - m.value_dim() : 0;
+      role == R::delta_qkv || role == R::scan_taps ? m.qkv_dim() - m.value_dim() : 0;
   const size_t unit = row_bytes / (before + m.v_heads * head), per_key = m.v_heads / m.k_heads;
   std::string out = bytes;
   for (size_t row = 0; row < rows; ++row) {
@@ -463,7 +463,7 @@ void HfModelWriter::write_weights(const std::string& path) const {
     }
     // As of a convolution with one input channel a group.
     if (const TensorRole role = tensor.parts[0].role;
-        role == TensorRole::conv_taps || role == TensorRole::delta_taps)
+        role == TensorRole::conv_taps || role == TensorRole::scan_taps)
       shape.insert(shape.begin() + 1, 1);
     if (tensor.n != 0) {
       shape[0] /= tensor.n;

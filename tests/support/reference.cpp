@@ -144,13 +144,13 @@ void ReferenceModel::project_kv(uint32_t layer, const std::vector<double>& x,
       for (const double b : multiply(w.delta_b, normed)) u.push_back(1 / (1 + std::exp(-b)));
       const std::vector<double> a = multiply(w.delta_a, normed);
       for (size_t h = 0; h < a.size(); ++h) {
-        u.push_back(-w.delta_decay[h] * std::log(1 + std::exp(a[h] + w.delta_bias[h])));
+        u.push_back(-w.scan_decay[h] * std::log(1 + std::exp(a[h] + w.scan_bias[h])));
       }
     } else if (config_.mixer.kind == RowMixer::Kind::ssm) {
       u = multiply(w.ssm_xbc, normed);
       const std::vector<double> dt = multiply(w.ssm_dt, normed);
       for (size_t h = 0; h < dt.size(); ++h) {
-        u.push_back(std::log(1 + std::exp(dt[h] + w.delta_bias[h])));
+        u.push_back(std::log(1 + std::exp(dt[h] + w.scan_bias[h])));
       }
     } else {
       u = multiply(w.conv_b, normed);
@@ -318,7 +318,7 @@ std::vector<double> ReferenceModel::delta(uint32_t layer, size_t pos, const std:
     for (size_t i = 0; i < n; ++i) {
       double sum = 0;
       for (size_t back = 0; back < m.taps && back <= row; ++back) {
-        sum += w.delta_taps[(first + i) * m.taps + m.taps - 1 - back] * kept(row - back, first + i);
+        sum += w.scan_taps[(first + i) * m.taps + m.taps - 1 - back] * kept(row - back, first + i);
       }
       out[i] = sum / (1 + std::exp(-sum));
       length += out[i] * out[i];
@@ -350,13 +350,13 @@ std::vector<double> ReferenceModel::delta(uint32_t layer, size_t pos, const std:
       for (size_t i = 0; i < m.k_dim; ++i) y[c] += q[i] * state[i * m.v_dim + c];
       y[c] /= std::sqrt(static_cast<double>(m.k_dim));
     }
-    y = norm(y, w.delta_norm);
+    y = norm(y, w.scan_norm);
     for (size_t c = 0; c < m.v_dim; ++c) {
       double& gate = z[h * m.v_dim + c];
       gate = y[c] * gate / (1 + std::exp(-gate));
     }
   }
-  return multiply(w.delta_out, z);
+  return multiply(w.scan_out, z);
 }
 
 // As the quadratic form of the Mamba-2 paper has it: y_t is a sum over the rows s <= t of
@@ -376,7 +376,7 @@ std::vector<double> ReferenceModel::mamba(uint32_t layer, size_t pos, const std:
     for (size_t i = 0; i < m.qkv_dim(); ++i) {
       double sum = w.ssm_taps_bias.empty() ? 0 : w.ssm_taps_bias[i];
       for (size_t back = 0; back < m.taps && back <= row; ++back) {
-        sum += w.delta_taps[i * m.taps + m.taps - 1 - back] * kept(row - back, i);
+        sum += w.scan_taps[i * m.taps + m.taps - 1 - back] * kept(row - back, i);
       }
       xbc[row][i] = sum / (1 + std::exp(-sum));
     }
@@ -394,19 +394,19 @@ std::vector<double> ReferenceModel::mamba(uint32_t layer, size_t pos, const std:
         const size_t b = inner + h / per * m.k_dim + i;
         score += xbc[pos][b + keys] * xbc[row][b];
       }
-      score *= std::exp(-w.delta_decay[h] * passed) * dt;
+      score *= std::exp(-w.scan_decay[h] * passed) * dt;
       for (size_t c = 0; c < m.v_dim; ++c) sum[c] += score * xbc[row][h * m.v_dim + c];
       passed += dt;
     }
     for (size_t c = 0; c < m.v_dim; ++c) y[h * m.v_dim + c] *= sum[c];
   }
   const auto group = static_cast<int64_t>(inner / m.k_heads);
-  for (int64_t at = 0; at < static_cast<int64_t>(w.delta_norm.size()); at += group) {
-    const Matrix part(w.delta_norm.begin() + at, w.delta_norm.begin() + at + group);
+  for (int64_t at = 0; at < static_cast<int64_t>(w.scan_norm.size()); at += group) {
+    const Matrix part(w.scan_norm.begin() + at, w.scan_norm.begin() + at + group);
     const std::vector<double> normed = norm({y.begin() + at, y.begin() + at + group}, part);
     std::copy(normed.begin(), normed.end(), y.begin() + at);
   }
-  return multiply(w.delta_out, y);
+  return multiply(w.scan_out, y);
 }
 
 uint32_t ReferenceModel::dependent_layer() const {

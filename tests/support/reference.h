@@ -109,9 +109,9 @@ class ReferenceModel {
     // Of a layer that convolves, which has none of q, k, v and out.
     Matrix conv_b, conv_c, conv_x, conv_taps, conv_out;
     Matrix q_gate;  // beside q
-    // Of a Gated DeltaNet. delta_decay: the positive factor of the softplus.
-    Matrix delta_qkv, delta_z, delta_b, delta_a, delta_taps, delta_decay, delta_bias, delta_norm,
-        delta_out;
+    // Of a Gated DeltaNet. scan_decay: the positive factor of the softplus.
+    Matrix delta_qkv, delta_z, delta_b, delta_a, scan_taps, scan_decay, scan_bias, scan_norm,
+        scan_out;
     // Of a Mamba-2, which has the last five of those too.
     Matrix ssm_z, ssm_xbc, ssm_dt, ssm_taps_bias, ssm_skip;
     // Of what a layer says of tokens, and the number that scales it all.

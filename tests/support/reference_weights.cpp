@@ -100,11 +100,11 @@ ReferenceModel::ReferenceModel(const std::string& path) {
     w.delta_z = where(R::delta_z, l);
     w.delta_b = where(R::delta_b, l);
     w.delta_a = where(R::delta_a, l);
-    w.delta_taps = where(R::delta_taps, l);
-    w.delta_decay = where(R::delta_decay, l);
-    w.delta_bias = where(R::delta_bias, l);
-    w.delta_norm = where(R::delta_norm, l);
-    w.delta_out = where(R::delta_out, l);
+    w.scan_taps = where(R::scan_taps, l);
+    w.scan_decay = where(R::scan_decay, l);
+    w.scan_bias = where(R::scan_bias, l);
+    w.scan_norm = where(R::scan_norm, l);
+    w.scan_out = where(R::scan_out, l);
     w.ssm_z = where(R::ssm_z, l);
     w.ssm_xbc = where(R::ssm_xbc, l);
     w.ssm_dt = where(R::ssm_dt, l);
@@ -116,7 +116,7 @@ ReferenceModel::ReferenceModel(const std::string& path) {
     w.latent_v = where(R::latent_v, l);
     w.latent_q = where(R::latent_q, l);
     w.latent_q_norm = where(R::latent_q_norm, l);
-    for (double& e : w.delta_decay) e = config_.mixer.decay_is_log ? std::exp(e) : -e;
+    for (double& e : w.scan_decay) e = config_.mixer.decay_is_log ? std::exp(e) : -e;
     for (uint32_t e = 0; config_.has_experts(l) && e < config_.experts.count; ++e) {
       const bool gated = has_tensor(R::expert_gate, config_, l);
       w.expert_gate.push_back(gated ? to_double(source.expert_tensor(R::expert_gate, l, e))

@@ -162,7 +162,7 @@ void move_rows(const CpuKvCache& from, const CpuKvCache& to, const RowMove& rows
   const size_t row_bytes = from.row_dim() * static_cast<size_t>(dtype_size(from.dtype()));
   std::memmove(to.row(rows.dst_layer, rows.to), from.row(rows.src_layer, rows.from),
                rows.n * row_bytes);
-  DeltaStates& states = to.states(rows.dst_layer);
+  ScanStates& states = to.states(rows.dst_layer);
   states.changed(rows.to);
   if (&from != &to && rows.from == 0 && rows.to == 0) {
     states.adopt(from.states(rows.src_layer), rows.n);

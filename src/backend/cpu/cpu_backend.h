@@ -5,7 +5,6 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/conv_ops.h"
-#include "backend/cpu/delta_ops.h"
 #include "backend/cpu/expert_ops.h"
 #include "backend/cpu/family_ops.h"
 #include "backend/cpu/fusion_ops.h"
@@ -13,6 +12,7 @@
 #include "backend/cpu/host_ops.h"
 #include "backend/cpu/int8_gemm.h"
 #include "backend/cpu/latent_ops.h"
+#include "backend/cpu/scan_ops.h"
 #include "backend/cpu/scratch.h"
 #include "backend/cpu/stream_ops.h"
 #include "cpu/few_rows.h"
@@ -42,7 +42,7 @@ class CpuBackend final : public Backend {
   RecordOps* record_ops() override { return nullptr; }
   ExpertOps* experts() override { return &experts_; }
   ConvOps* conv() override { return &conv_; }
-  DeltaOps* delta() override { return &delta_; }
+  ScanOps* scan() override { return &scan_; }
   FamilyOps* family() override { return &family_; }
   StreamOps* streams() override { return &streams_; }
   LatentOps* latent() override { return &latent_; }
@@ -98,7 +98,7 @@ class CpuBackend final : public Backend {
   CpuFusionOps fusion_{pool_, scratch_};
   CpuHostOps host_{pool_, scratch_};
   CpuConvOps conv_{pool_};
-  CpuDeltaOps delta_{pool_, scratch_};
+  CpuScanOps scan_{pool_, scratch_};
   CpuFamilyOps family_{pool_, scratch_};
   CpuStreamOps streams_{pool_};
   CpuExpertOps experts_{pool_, gemm_, int8_gemm_,

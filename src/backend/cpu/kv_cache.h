@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cpu/delta_states.h"
 #include "backend/cpu/kv_memory.h"
+#include "backend/cpu/scan_states.h"
 #include "backend/kv_cache.h"
 #include "cpu/kv_layout.h"
 #include "model/config.h"
@@ -70,7 +70,7 @@ class CpuKvCache final : public KvCache {
   }
 
   // What is derived from such a layer's rows; empty where nothing is.
-  DeltaStates& states(uint32_t layer) const { return states_[layer]; }
+  ScanStates& states(uint32_t layer) const { return states_[layer]; }
 
   // To be called by writers of slots from `first` on.
   void wrote(uint32_t first) {
@@ -153,8 +153,8 @@ class CpuKvCache final : public KvCache {
   uint32_t capacity_;
   DType dtype_;
   KvMemory memory_;
-  mutable std::vector<DeltaStates> states_;  // [n_kept()]
-  std::atomic<uint32_t> n_clean_{0};         // of shared memory: slots not written to since
+  mutable std::vector<ScanStates> states_;  // [n_kept()]
+  std::atomic<uint32_t> n_clean_{0};        // of shared memory: slots not written to since
 };
 
 }  // namespace blend::cpu

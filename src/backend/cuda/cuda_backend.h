@@ -36,7 +36,7 @@ class CudaBackend final : public Backend {
   PackedQkv* packed_qkv() override { return &packed_qkv_; }
   RecordOps* record_ops() override { return &record_ops_; }
   ConvOps* conv() override { return nullptr; }
-  DeltaOps* delta() override { return nullptr; }
+  ScanOps* scan() override { return nullptr; }
   FamilyOps* family() override { return nullptr; }
   StreamOps* streams() override { return nullptr; }
   LatentOps* latent() override { return nullptr; }

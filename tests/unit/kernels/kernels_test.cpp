@@ -10,12 +10,12 @@
 
 #include "cpu/block_decode.h"
 #include "cpu/convert.h"
-#include "cpu/delta.h"
 #include "cpu/deviation.h"
 #include "cpu/drift.h"
 #include "cpu/move_keys.h"
 #include "cpu/rms_norm.h"
 #include "cpu/rope.h"
+#include "cpu/scan.h"
 #include "cpu/scatter_k.h"
 #include "cpu/swiglu.h"
 #include "cpu/top_k.h"
@@ -230,15 +230,15 @@ TEST_P(Kernels, ToLength) {
 }
 
 // Rows of a head, of which some are wanted; in one call, in two, and against plain loops.
-TEST_P(Kernels, DeltaScan) {
+TEST_P(Kernels, ScanRows) {
   for (int round = 0; round < 60; ++round) {
-    DeltaRows rows;
+    ScanRows rows;
     rows.corrects = round % 3 != 0;
     rows.n = number(1, 40);
     rows.k_dim = round == 0 ? 128 : number(1, 70);
-    rows.columns = round % 2 == 0 ? kDeltaTile : number(1, kDeltaTile);
+    rows.columns = round % 2 == 0 ? kScanTile : number(1, kScanTile);
     rows.qk_stride = rows.k_dim + number(0, 9);
-    rows.v_stride = kDeltaTile + number(0, 9);
+    rows.v_stride = kScanTile + number(0, 9);
     auto q = normal(rows.n * rows.qk_stride), k = normal(rows.n * rows.qk_stride);
     for (size_t t = 0; t < rows.n; ++t) to_length(&k[t * rows.qk_stride], rows.k_dim, 1e-6f, 1);
     const auto v = normal(rows.n * rows.v_stride);
@@ -253,13 +253,13 @@ TEST_P(Kernels, DeltaScan) {
     std::vector<std::vector<float>> got(rows.n), want(rows.n), parts(rows.n);
     std::vector<float*> to_got(rows.n), to_want(rows.n), to_parts(rows.n);
     for (size_t t = 0; t < rows.n; ++t) {
-      for (auto* out : {&got[t], &want[t], &parts[t]}) out->assign(kDeltaTile + 3, 0.0f);
+      for (auto* out : {&got[t], &want[t], &parts[t]}) out->assign(kScanTile + 3, 0.0f);
       if (number(0, 2) == 0 && t + 1 < rows.n) continue;
       to_got[t] = got[t].data(), to_want[t] = want[t].data(), to_parts[t] = parts[t].data();
     }
-    const auto start = normal(rows.k_dim * kDeltaTile);
-    const auto run = [&](const DeltaRows& some, AlignedBuffer& state) {
-      delta_scan(some, state.as<float>());
+    const auto start = normal(rows.k_dim * kScanTile);
+    const auto run = [&](const ScanRows& some, AlignedBuffer& state) {
+      scan_rows(some, state.as<float>());
     };
     AlignedBuffer one = cached(start.data(), start.size(), DType::f32);
     AlignedBuffer two = cached(start.data(), start.size(), DType::f32);
@@ -267,16 +267,16 @@ TEST_P(Kernels, DeltaScan) {
     rows.out = to_got.data();
     run(rows, one);
     rows.out = to_want.data();
-    delta_scan_ref(rows, ref.as<float>());
+    scan_rows_ref(rows, ref.as<float>());
     for (size_t t = 0; t < rows.n; ++t) expect_close(got[t], want[t], 3e-5);
     // Columns that are not used may hold anything.
     for (size_t i = 0; i < start.size(); ++i) {
-      if (i % kDeltaTile >= rows.columns) continue;
+      if (i % kScanTile >= rows.columns) continue;
       ASSERT_NEAR(one.as<float>()[i], ref.as<float>()[i],
                   3e-5 * (1 + std::abs(ref.as<float>()[i])));
     }
     const size_t cut = number(0, rows.n);
-    DeltaRows head = rows, tail = rows;
+    ScanRows head = rows, tail = rows;
     head.n = cut;
     head.out = to_parts.data();
     tail.n = rows.n - cut;
@@ -287,7 +287,7 @@ TEST_P(Kernels, DeltaScan) {
     run(tail, two);
     for (size_t t = 0; t < rows.n; ++t) ASSERT_EQ(parts[t], got[t]);
     for (size_t i = 0; i < start.size(); ++i) {
-      if (i % kDeltaTile >= rows.columns) continue;
+      if (i % kScanTile >= rows.columns) continue;
       ASSERT_EQ(one.as<float>()[i], two.as<float>()[i]);
     }
   }

@@ -18,15 +18,15 @@ void to_length(float* x, size_t n, float eps, float scale);
 void to_length_ref(float* x, size_t n, float eps, float scale);
 
 // A state's columns evolve by themselves, so they are worked on in tiles that stay in the
-// first-level cache: [k_dim][kDeltaTile].
-inline constexpr size_t kDeltaTile = 16;
+// first-level cache: [k_dim][kScanTile].
+inline constexpr size_t kScanTile = 16;
 
 // Rows of one head and tile. For each row t: S *= decay; S += k (beta (v - k S)); out = q S. Of a
 // Mamba-2, S += k (beta v).
-struct DeltaRows {
+struct ScanRows {
   bool corrects = true;  // whether k S is subtracted
   size_t n = 0, k_dim = 0;
-  size_t columns = kDeltaTile;             // of the tile that are used; the others stay
+  size_t columns = kScanTile;              // of the tile that are used; the others stay
   const float *q = nullptr, *k = nullptr;  // [n] of qk_stride; q only where out is
   size_t qk_stride = 0;
   const float* v = nullptr;  // [n] of v_stride, [columns]
@@ -36,7 +36,7 @@ struct DeltaRows {
   size_t out_at = 0;
 };
 // state: 64-byte aligned. A row's bits do not depend on where a call begins or ends.
-void delta_scan(const DeltaRows& rows, float* state);
-void delta_scan_ref(const DeltaRows& rows, float* state);
+void scan_rows(const ScanRows& rows, float* state);
+void scan_rows_ref(const ScanRows& rows, float* state);
 
 }  // namespace blend::kernels

@@ -1,18 +1,18 @@
 // Which states of a Gated DeltaNet a cache keeps: what a write drops, and what two caches share.
-#include "backend/cpu/delta_states.h"
+#include "backend/cpu/scan_states.h"
 
 #include <gtest/gtest.h>
 
 namespace blend::cpu {
 namespace {
 
-DeltaState state_of(uint32_t n_rows) {
+ScanState state_of(uint32_t n_rows) {
   auto buffer = AlignedBuffer::allocate(64);
   return {n_rows, std::make_shared<AlignedBuffer>(std::move(*buffer)), false};
 }
 
-TEST(DeltaStates, TheLastOneBeforeARowIsFound) {
-  DeltaStates states;
+TEST(ScanStates, TheLastOneBeforeARowIsFound) {
+  ScanStates states;
   EXPECT_EQ(states.before(9).buffer, nullptr);
   states.keep(state_of(3), state_of(7));
   EXPECT_EQ(states.before(2).buffer, nullptr);
@@ -23,8 +23,8 @@ TEST(DeltaStates, TheLastOneBeforeARowIsFound) {
   EXPECT_EQ(states.before(8).n_rows, 3u) << "what was taken is no longer kept";
 }
 
-TEST(DeltaStates, AWriteDropsThoseThatItIsIn) {
-  DeltaStates states;
+TEST(ScanStates, AWriteDropsThoseThatItIsIn) {
+  ScanStates states;
   states.keep(state_of(3), state_of(7));
   states.changed(7);
   EXPECT_EQ(states.before(9).n_rows, 7u);
@@ -35,8 +35,8 @@ TEST(DeltaStates, AWriteDropsThoseThatItIsIn) {
 }
 
 // Whoever goes on first must not change the other's.
-TEST(DeltaStates, BothKnowThatTheyShare) {
-  DeltaStates one, other;
+TEST(ScanStates, BothKnowThatTheyShare) {
+  ScanStates one, other;
   one.keep(state_of(3), state_of(7));
   other.adopt(one, 5);
   EXPECT_EQ(other.before(9).n_rows, 3u) << "the rows after the fifth are not the other's";

@@ -1,4 +1,4 @@
-#include "backend/cpu/delta_ops.h"
+#include "backend/cpu/scan_ops.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +9,8 @@
 #include "backend/cpu/weights.h"
 #include "backend/outside.h"
 #include "cpu/convert.h"
-#include "cpu/delta.h"
 #include "cpu/rms_norm.h"
+#include "cpu/scan.h"
 #include "cpu/swiglu.h"
 
 namespace blend::cpu {
@@ -19,7 +19,7 @@ namespace {
 // What a head's softplus is multiplied by (RowMixer::decay_is_log).
 float rate_of(const RowMixer& m, float decay) { return m.decay_is_log ? -std::exp(decay) : decay; }
 
-using kernels::kDeltaTile;
+using kernels::kScanTile;
 
 // Rows whose q, k and v are at hand at once: those of one key head fit the second-level cache.
 constexpr uint32_t kSliceRows = 64;
@@ -31,8 +31,8 @@ constexpr uint64_t kWatchedElements = uint64_t{1} << 31;
 constexpr size_t kShareColumns = 512;
 constexpr float kLengthEps = 1e-6f;
 
-size_t tiles_of(const RowMixer& m) { return (m.v_dim + kDeltaTile - 1) / kDeltaTile; }
-size_t tile_floats(const RowMixer& m) { return m.k_dim * kDeltaTile; }
+size_t tiles_of(const RowMixer& m) { return (m.v_dim + kScanTile - 1) / kScanTile; }
+size_t tile_floats(const RowMixer& m) { return m.k_dim * kScanTile; }
 size_t state_bytes(const RowMixer& m) {
   return m.v_heads * tiles_of(m) * tile_floats(m) * sizeof(float);
 }
@@ -45,7 +45,7 @@ struct TileRange {
 // Some value heads of a key head, over rows in slices. Allocates nothing. Used by one task.
 class HeadScan {
  public:
-  HeadScan(const RowMixer& mixer, const DeltaLayer& layer, const CpuKvCache& cache,
+  HeadScan(const RowMixer& mixer, const ScanLayer& layer, const CpuKvCache& cache,
            uint32_t cache_layer, const TileRange& tiles, float* scratch)
       : m_(mixer),
         cache_(cache),
@@ -103,7 +103,7 @@ class HeadScan {
     // Nobody asks for q of most rows of a fuse.
     const bool asked = std::any_of(out, out + n, [](const float* to) { return to != nullptr; });
     read(first, n, asked ? 0 : 1);
-    kernels::DeltaRows rows;
+    kernels::ScanRows rows;
     rows.corrects = delta();
     rows.n = n;
     rows.k_dim = m_.k_dim;
@@ -115,11 +115,11 @@ class HeadScan {
       rows.decay = decays_ + i * kSliceRows;
       rows.beta = betas_ + i * kSliceRows;
       for (size_t tile = first_tile(i); tile < end_tile(i); ++tile) {
-        const size_t column = tile * kDeltaTile;
-        rows.columns = std::min<size_t>(kDeltaTile, m_.v_dim - column);
+        const size_t column = tile * kScanTile;
+        rows.columns = std::min<size_t>(kScanTile, m_.v_dim - column);
         rows.v = mixed_ + at_of(2 + i) + column;
         rows.out_at = value_head(i) * m_.v_dim + column;
-        kernels::delta_scan(rows, state + state_at(i, tile));
+        kernels::scan_rows(rows, state + state_at(i, tile));
         if (skip_ != nullptr) add_skipped(rows, skip_[value_head(i)]);
       }
     }
@@ -206,7 +206,7 @@ class HeadScan {
       decays_[i * kSliceRows + t] = std::exp(rates_[i] * dt);
     }
   }
-  static void add_skipped(const kernels::DeltaRows& rows, float skip) {
+  static void add_skipped(const kernels::ScanRows& rows, float skip) {
     for (size_t t = 0; t < rows.n; ++t) {
       if (rows.out[t] == nullptr) continue;
       const float* const v = rows.v + t * rows.v_stride;
@@ -225,7 +225,7 @@ class HeadScan {
   float* rates_;  // a Mamba-2's -A of each value head
 };
 
-Status check_layer(const RowMixer& m, const DeltaLayer& layer, Tensor z) {
+Status check_layer(const RowMixer& m, const ScanLayer& layer, Tensor z) {
   const auto size = [](const Weight* w) { return static_cast<const CpuVector*>(w)->size(); };
   const bool ssm = m.kind == RowMixer::Kind::ssm;
   const bool own = !ssm || (layer.skip != nullptr && size(layer.skip) == m.v_heads);
@@ -242,7 +242,7 @@ Status check_layer(const RowMixer& m, const DeltaLayer& layer, Tensor z) {
 
 }  // namespace
 
-Status CpuDeltaOps::prepare(const RowMixer& mixer, const DeltaLayer& layer, Tensor rows) {
+Status CpuScanOps::prepare(const RowMixer& mixer, const ScanLayer& layer, Tensor rows) {
   const auto cols = static_cast<size_t>(rows.cols);
   const size_t heads = mixer.v_heads;
   const float *const decay = elements_of(layer.decay), *const bias = elements_of(layer.bias);
@@ -271,12 +271,12 @@ Status CpuDeltaOps::prepare(const RowMixer& mixer, const DeltaLayer& layer, Tens
   return Status::ok();
 }
 
-Status CpuDeltaOps::scan(const RowMixer& mixer, const DeltaLayer& layer, const CpuKvCache& cache,
-                         uint32_t cache_layer, std::span<const uint32_t> pos,
-                         std::span<float* const> out, const Watch& watch) {
-  DeltaStates& states = cache.states(cache_layer);
+Status CpuScanOps::scan(const RowMixer& mixer, const ScanLayer& layer, const CpuKvCache& cache,
+                        uint32_t cache_layer, std::span<const uint32_t> pos,
+                        std::span<float* const> out, const Watch& watch) {
+  ScanStates& states = cache.states(cache_layer);
   const uint32_t end = pos.back() + 1;
-  DeltaState start = states.before(pos.front()), last;
+  ScanState start = states.before(pos.front()), last;
   const float* from = start.buffer == nullptr ? nullptr : start.buffer->as<float>();
   const bool in_place = from != nullptr && !start.shared && start.n_rows + 1 == end;
   if (in_place) {
@@ -291,7 +291,7 @@ Status CpuDeltaOps::scan(const RowMixer& mixer, const DeltaLayer& layer, const C
   // for a cache. Each task convolves its q and k.
   const size_t keys = mixer.k_heads, units = mixer.v_heads / keys * tiles_of(mixer);
   const size_t by_threads = (pool_.n_threads() + keys - 1) / keys;
-  constexpr size_t kShareTiles = kShareColumns / kDeltaTile;
+  constexpr size_t kShareTiles = kShareColumns / kScanTile;
   const size_t by_size = (units + kShareTiles - 1) / kShareTiles;
   const size_t shares = std::min(units, std::max(by_threads, by_size));
   const uint64_t of_row = uint64_t{keys} * units * tile_floats(mixer);
@@ -329,8 +329,8 @@ Status CpuDeltaOps::scan(const RowMixer& mixer, const DeltaLayer& layer, const C
   return Status::ok();
 }
 
-void CpuDeltaOps::finish(const RowMixer& mixer, const DeltaLayer& layer, float* y, float* z,
-                         size_t rows) {
+void CpuScanOps::finish(const RowMixer& mixer, const ScanLayer& layer, float* y, float* z,
+                        size_t rows) {
   using Norm = RowMixer::Norm;
   const bool ssm = mixer.kind == RowMixer::Kind::ssm;
   const Norm how = ssm ? mixer.norm : Norm::before_gate;
@@ -352,8 +352,8 @@ void CpuDeltaOps::finish(const RowMixer& mixer, const DeltaLayer& layer, float* 
   });
 }
 
-Status CpuDeltaOps::mix(const RowMixer& mixer, const DeltaLayer& layer, const KvCache& cache,
-                        uint32_t cache_layer, Tensor z, const uint32_t* pos, const Watch& watch) {
+Status CpuScanOps::mix(const RowMixer& mixer, const ScanLayer& layer, const KvCache& cache,
+                       uint32_t cache_layer, Tensor z, const uint32_t* pos, const Watch& watch) {
   const auto& from = static_cast<const CpuKvCache&>(cache);
   const auto rows = static_cast<size_t>(z.rows), dim = static_cast<size_t>(mixer.value_dim());
   BLEND_RETURN_IF_ERROR(check_layer(mixer, layer, z));
@@ -369,8 +369,8 @@ Status CpuDeltaOps::mix(const RowMixer& mixer, const DeltaLayer& layer, const Kv
   return Status::ok();
 }
 
-Status CpuDeltaOps::mix_each(const RowMixer& mixer, const DeltaLayer& layer, uint32_t cache_layer,
-                             Tensor z, std::span<const RowOver> rows) {
+Status CpuScanOps::mix_each(const RowMixer& mixer, const ScanLayer& layer, uint32_t cache_layer,
+                            Tensor z, std::span<const RowOver> rows) {
   const auto n = static_cast<size_t>(z.rows), dim = static_cast<size_t>(mixer.value_dim());
   BLEND_RETURN_IF_ERROR(check_layer(mixer, layer, z));
   const size_t out_bytes = n * sizeof(float*), pos_bytes = n * sizeof(uint32_t);
@@ -395,7 +395,7 @@ Status CpuDeltaOps::mix_each(const RowMixer& mixer, const DeltaLayer& layer, uin
   return Status::ok();
 }
 
-Status CpuDeltaOps::gate(Tensor gate, Tensor x) {
+Status CpuScanOps::gate(Tensor gate, Tensor x) {
   const auto n = static_cast<size_t>(x.cols);
   const auto* const from = static_cast<const float*>(gate.data);
   auto* const to = static_cast<float*>(x.data);

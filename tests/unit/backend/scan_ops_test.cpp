@@ -91,7 +91,7 @@ std::vector<double> finished(const Deltas& d, std::vector<double> y, const float
 
 TEST_P(BackendOps, LayersWithStatesOverACache) {
   Backend& b = *backend_;
-  if (b.delta() == nullptr) GTEST_SKIP() << "the backend runs no layers with states";
+  if (b.scan() == nullptr) GTEST_SKIP() << "the backend runs no layers with states";
   for (int round = 0; round < rounds(40); ++round) {
     const bool ssm = round % 5 < 2;
     Deltas d;
@@ -145,18 +145,18 @@ TEST_P(BackendOps, LayersWithStatesOverACache) {
       ASSERT_TRUE(loaded.is_ok());
       weights.push_back(std::move(*loaded));
     }
-    const DeltaLayer vectors{weights[0].get(),
-                             weights[1].get(),
-                             weights[2].get(),
-                             weights[3].get(),
-                             1e-6f,
-                             weights[5].get(),
-                             ssm ? weights[4].get() : nullptr};
+    const ScanLayer vectors{weights[0].get(),
+                            weights[1].get(),
+                            weights[2].get(),
+                            weights[3].get(),
+                            1e-6f,
+                            weights[5].get(),
+                            ssm ? weights[4].get() : nullptr};
 
     // Projections become rows.
     const std::vector<float> projected = normal(capacity * width);
     Owned rows = make_tensor(projected, capacity, static_cast<int64_t>(width));
-    ASSERT_TRUE(b.delta()->prepare(m, vectors, rows.tensor).is_ok());
+    ASSERT_TRUE(b.scan()->prepare(m, vectors, rows.tensor).is_ok());
     std::vector<float> kept = host(rows.tensor);
     std::vector<double> want(projected.begin(), projected.end());
     for (size_t row = 0; row < capacity; ++row) {
@@ -185,7 +185,7 @@ TEST_P(BackendOps, LayersWithStatesOverACache) {
     const auto mix = [&](KvCache& at, const std::vector<uint32_t>& pos,
                          const std::vector<float>& z) {
       Owned out = make_tensor(z, static_cast<int64_t>(pos.size()), static_cast<int64_t>(dim));
-      EXPECT_TRUE(b.delta()->mix(m, vectors, at, layer, out.tensor, pos.data(), Watch{}).is_ok());
+      EXPECT_TRUE(b.scan()->mix(m, vectors, at, layer, out.tensor, pos.data(), Watch{}).is_ok());
       return host(out.tensor);
     };
     // Of some rows, of a cache that knows nothing yet and of one that does.
@@ -217,7 +217,7 @@ TEST_P(BackendOps, LayersWithStatesOverACache) {
     Owned each = make_tensor(z, static_cast<int64_t>(some.size()), static_cast<int64_t>(dim));
     std::vector<RowOver> over;
     for (uint32_t i = 0; i < some.size(); ++i) over.push_back({cache->get(), i, some[i]});
-    ASSERT_TRUE(b.delta()->mix_each(m, vectors, layer, each.tensor, over).is_ok());
+    ASSERT_TRUE(b.scan()->mix_each(m, vectors, layer, each.tensor, over).is_ok());
     EXPECT_EQ(host(each.tensor), first);
 
     // A fork goes on from the same state, and neither sees what the other writes.
@@ -268,7 +268,7 @@ TEST_P(BackendOps, LayersWithStatesOverACache) {
     const uint32_t shared = static_cast<uint32_t>(number(0, capacity));
     ASSERT_TRUE(b.move_rows(**cache, **copy, **rope, {layer, 0, layer, 0, shared, 0}).is_ok());
     const Owned rest = make_tensor(projected, capacity, static_cast<int64_t>(width));
-    ASSERT_TRUE(b.delta()->prepare(m, vectors, rest.tensor).is_ok());
+    ASSERT_TRUE(b.scan()->prepare(m, vectors, rest.tensor).is_ok());
     if (shared < capacity) {
       const auto n = static_cast<int64_t>(capacity - shared);
       ASSERT_TRUE(
@@ -281,12 +281,12 @@ TEST_P(BackendOps, LayersWithStatesOverACache) {
     expect_right(mix(**copy, last, last_z), last, last_z);
 
     Owned beyond = make_tensor(last_z, 1, static_cast<int64_t>(dim));
-    EXPECT_EQ(b.delta()->mix(m, vectors, **cache, layer, beyond.tensor, &capacity, Watch{}).code(),
+    EXPECT_EQ(b.scan()->mix(m, vectors, **cache, layer, beyond.tensor, &capacity, Watch{}).code(),
               BLEND_E_INTERNAL);
     CancelToken cancel;
     cancel.request();
     ASSERT_TRUE(b.write_kv(**cache, layer, **rope, row.tensor, &changed).is_ok());
-    EXPECT_EQ(b.delta()
+    EXPECT_EQ(b.scan()
                   ->mix(m, vectors, **cache, layer, beyond.tensor, last.data(), Watch{&cancel, {}})
                   .code(),
               BLEND_E_CANCELLED);
@@ -295,11 +295,11 @@ TEST_P(BackendOps, LayersWithStatesOverACache) {
 
 TEST_P(BackendOps, AGateMultipliesByItsSigmoid) {
   Backend& b = *backend_;
-  if (b.delta() == nullptr) GTEST_SKIP() << "the backend runs no Gated DeltaNets";
+  if (b.scan() == nullptr) GTEST_SKIP() << "the backend runs no Gated DeltaNets";
   const int64_t n = 5, dim = 33;
   const std::vector<float> x = normal(n * dim), gate = normal(n * dim, 3);
   const Owned to = make_tensor(x, n, dim), by = make_tensor(gate, n, dim);
-  ASSERT_TRUE(b.delta()->gate(by.tensor, to.tensor).is_ok());
+  ASSERT_TRUE(b.scan()->gate(by.tensor, to.tensor).is_ok());
   std::vector<double> want;
   for (size_t i = 0; i < x.size(); ++i) {
     want.push_back(static_cast<double>(x[i]) / (1 + std::exp(-static_cast<double>(gate[i]))));

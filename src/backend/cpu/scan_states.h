@@ -1,4 +1,4 @@
-// DeltaStates: the states of a layer that a cache keeps (backend/delta_ops.h).
+// ScanStates: the states of a layer that a cache keeps (backend/scan_ops.h).
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace blend::cpu {
 
-// Of a layer after its first n_rows rows, in f32: [v_heads][tiles][k_dim][kernels::kDeltaTile].
-struct DeltaState {
+// Of a layer after its first n_rows rows, in f32: [v_heads][tiles][k_dim][kernels::kScanTile].
+struct ScanState {
   uint32_t n_rows = 0;
   std::shared_ptr<AlignedBuffer> buffer;  // null: all zeros, or there is none
   bool shared = false;                    // another cache may have the buffer too
@@ -18,21 +18,21 @@ struct DeltaState {
 
 // Derived from a cache's rows, so whoever writes rows must say so. Used by one thread at a time,
 // as its cache's layer is.
-class DeltaStates {
+class ScanStates {
  public:
   // The last state of at most n_rows rows; of none where none is kept.
-  DeltaState before(uint32_t n_rows) const;
+  ScanState before(uint32_t n_rows) const;
   // The same, which is no longer kept: its owner may change it.
-  DeltaState take(uint32_t n_rows);
+  ScanState take(uint32_t n_rows);
   // `last` is kept, and `start`, that before the rows of a call, instead of any other.
-  void keep(DeltaState start, DeltaState last);
+  void keep(ScanState start, ScanState last);
   // Rows from `first` on are other ones.
   void changed(uint32_t first);
   // This layer's first n_rows rows are those of another's.
-  void adopt(DeltaStates& from, uint32_t n_rows);
+  void adopt(ScanStates& from, uint32_t n_rows);
 
  private:
-  std::array<DeltaState, 2> kept_;
+  std::array<ScanState, 2> kept_;
 };
 
 }  // namespace blend::cpu

@@ -1,4 +1,4 @@
-#include "cpu/delta.h"
+#include "cpu/scan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include "cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/delta.cpp"
+#define HWY_TARGET_INCLUDE "cpu/scan.cpp"
 #include <hwy/foreach_target.h>
 // after foreach_target
 #include <hwy/highway.h>
@@ -60,9 +60,9 @@ void ToLength(float* x, size_t n, float eps, float scale) {
   for (; i < n; ++i) x[i] *= factor;
 }
 
-constexpr hn::CappedTag<float, kDeltaTile> kTag;
+constexpr hn::CappedTag<float, kScanTile> kTag;
 using Tile = decltype(kTag);
-constexpr size_t kLanes = hn::MaxLanes(kTag), kParts = kDeltaTile / kLanes;
+constexpr size_t kLanes = hn::MaxLanes(kTag), kParts = kScanTile / kLanes;
 // Sums of neighbouring k hide the latency of the multiply-add, as far as there are registers.
 constexpr size_t kSums = kParts == 1 ? 4 : kParts == 2 ? 2 : 1;
 struct Sums {
@@ -97,7 +97,7 @@ HWY_INLINE void update(float* state, const float* q, const float* k, const float
     const auto vk = hn::Set(kTag, k[u]);
     BLEND_UNROLL
     for (size_t p = 0; p < kParts; ++p) {
-      float* const at = state + u * kDeltaTile + p * kLanes;
+      float* const at = state + u * kScanTile + p * kLanes;
       const auto s = hn::MulAdd(vk, delta[p], hn::Mul(hn::Load(kTag, at), decay));
       hn::Store(s, kTag, at);
       if constexpr (kOut) out.of[u][p] = hn::MulAdd(hn::Set(kTag, q[u]), s, out.of[u][p]);
@@ -119,11 +119,11 @@ HWY_INLINE void update_all(float* state, size_t k_dim, const float* q, const flo
   for (size_t p = 0; p < kParts; ++p) vdelta[p] = hn::Load(kTag, delta + p * kLanes);
   size_t i = 0;
   for (; i + kSums <= k_dim; i += kSums) {
-    update<kOut, kNext, kSums>(state + i * kDeltaTile, q + i, k + i, next + i, vdecay, vdelta, outs,
+    update<kOut, kNext, kSums>(state + i * kScanTile, q + i, k + i, next + i, vdecay, vdelta, outs,
                                reads);
   }
   for (; i < k_dim; ++i) {
-    update<kOut, kNext, 1>(state + i * kDeltaTile, q + i, k + i, next + i, vdecay, vdelta, outs,
+    update<kOut, kNext, 1>(state + i * kScanTile, q + i, k + i, next + i, vdecay, vdelta, outs,
                            reads);
   }
   if constexpr (kOut) outs.total(out);
@@ -137,7 +137,7 @@ HWY_INLINE void read_state(const float* state, size_t k_dim, const float* k, flo
   const auto add = [&](size_t i, size_t u) HWY_ATTR {
     BLEND_UNROLL
     for (size_t p = 0; p < kParts; ++p) {
-      const auto s = hn::Load(kTag, state + i * kDeltaTile + p * kLanes);
+      const auto s = hn::Load(kTag, state + i * kScanTile + p * kLanes);
       sums.of[u][p] = hn::MulAdd(hn::Set(kTag, k[i]), s, sums.of[u][p]);
     }
   };
@@ -150,8 +150,8 @@ HWY_INLINE void read_state(const float* state, size_t k_dim, const float* k, flo
   sums.total(read);
 }
 
-void DeltaScan(const DeltaRows& r, float* state) {
-  HWY_ALIGN float read[kDeltaTile], delta[kDeltaTile] = {}, out[kDeltaTile];
+void RunScan(const ScanRows& r, float* state) {
+  HWY_ALIGN float read[kScanTile], delta[kScanTile] = {}, out[kScanTile];
   if (r.corrects && r.n > 0) read_state(state, r.k_dim, r.k, read);
   for (size_t t = 0; t < r.n; ++t) {
     const float* const k = r.k + t * r.qk_stride;
@@ -184,7 +184,7 @@ namespace blend::kernels {
 
 HWY_EXPORT(ConvSilu);
 HWY_EXPORT(ToLength);
-HWY_EXPORT(DeltaScan);
+HWY_EXPORT(RunScan);
 
 void conv_silu(const float* x, const float* taps, const float* bias, size_t stride, size_t n_taps,
                size_t n, float* out) {
@@ -213,24 +213,22 @@ void to_length_ref(float* x, size_t n, float eps, float scale) {
   for (size_t i = 0; i < n; ++i) x[i] = static_cast<float>(static_cast<double>(x[i]) * factor);
 }
 
-void delta_scan(const DeltaRows& rows, float* state) {
-  HWY_DYNAMIC_DISPATCH(DeltaScan)(rows, state);
-}
+void scan_rows(const ScanRows& rows, float* state) { HWY_DYNAMIC_DISPATCH(RunScan)(rows, state); }
 
-void delta_scan_ref(const DeltaRows& r, float* state) {
+void scan_rows_ref(const ScanRows& r, float* state) {
   for (size_t t = 0; t < r.n; ++t) {
     const float* const k = r.k + t * r.qk_stride;
     for (size_t c = 0; c < r.columns; ++c) {
       double read = 0, out = 0;
       for (size_t i = 0; i < r.k_dim; ++i) {
-        float& s = state[i * kDeltaTile + c];
+        float& s = state[i * kScanTile + c];
         s *= r.decay[t];
         read += static_cast<double>(k[i]) * static_cast<double>(s);
       }
       const double delta = static_cast<double>(r.beta[t]) *
                            (static_cast<double>(r.v[t * r.v_stride + c]) - (r.corrects ? read : 0));
       for (size_t i = 0; i < r.k_dim; ++i) {
-        float& s = state[i * kDeltaTile + c];
+        float& s = state[i * kScanTile + c];
         s = static_cast<float>(static_cast<double>(s) + static_cast<double>(k[i]) * delta);
         if (r.out[t] != nullptr) {
           out += static_cast<double>(r.q[t * r.qk_stride + i]) * static_cast<double>(s);
