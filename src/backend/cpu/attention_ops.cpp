@@ -86,7 +86,7 @@ Status CpuBackend::write_kv(KvCache& cache, uint32_t layer, const RopeTable& rop
   for (size_t i = 0; i < rows; ++i) {
     if (pos[i] >= limit) return outside("write_kv", pos[i], limit);
   }
-  if (rows > 0) static_cast<CpuKvCache&>(cache).wrote(*std::min_element(pos, pos + rows));
+  if (rows > 0) static_cast<CpuKvCache&>(cache).wrote(layer, *std::min_element(pos, pos + rows));
   if (c.mixes(layer)) return write_rows(pool_, c, layer, kv, pos);
   const size_t per_thread = KeyBlockWriter::scratch_floats(c.layout(layer));
   BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
@@ -126,7 +126,7 @@ Status CpuBackend::move_rows(const KvCache& src, KvCache& dst, const RopeTable& 
   }
   const auto distance = static_cast<uint32_t>(std::abs(static_cast<int64_t>(rows.turn)));
   if (distance >= table.n_positions()) return outside("move_rows", distance, table.n_positions());
-  if (rows.n > 0) static_cast<CpuKvCache&>(dst).wrote(rows.to);
+  if (rows.n > 0) static_cast<CpuKvCache&>(dst).wrote(rows.dst_layer, rows.to);
   if (s.mixes(rows.src_layer)) {
     cpu::move_rows(s, d, rows);
     return Status::ok();

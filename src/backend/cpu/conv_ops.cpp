@@ -101,7 +101,6 @@ Status write_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer, Ten
   const size_t dim = cache.row_dim(), rows = static_cast<size_t>(u.rows);
   const auto* const from = static_cast<const float*>(u.data);
   std::atomic<bool> finite{true};
-  if (rows > 0) cache.states(layer).changed(*std::min_element(pos, pos + rows));
   pool.parallel_for(rows, row_grain(dim), [&](size_t begin, size_t end, uint32_t) {
     for (size_t i = begin; i < end; ++i) {
       if (!kernels::encode(from + i * dim, dim, cache.dtype(), cache.row(layer, pos[i]))) {
@@ -119,7 +118,6 @@ Status scatter_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer,
   std::atomic<bool> finite{true};
   for (const StoredRun& run : runs) {
     const size_t row_bytes = half * static_cast<size_t>(dtype_size(run.dtype));
-    cache.states(layer).changed(run.first);
     pool.parallel_for(run.n_rows, row_grain(2 * half), [&](size_t begin, size_t end, uint32_t) {
       float wide[256];
       for (size_t i = begin; i < end; ++i) {
@@ -162,10 +160,8 @@ void move_rows(const CpuKvCache& from, const CpuKvCache& to, const RowMove& rows
   const size_t row_bytes = from.row_dim() * static_cast<size_t>(dtype_size(from.dtype()));
   std::memmove(to.row(rows.dst_layer, rows.to), from.row(rows.src_layer, rows.from),
                rows.n * row_bytes);
-  ScanStates& states = to.states(rows.dst_layer);
-  states.changed(rows.to);
   if (&from != &to && rows.from == 0 && rows.to == 0) {
-    states.adopt(from.states(rows.src_layer), rows.n);
+    to.states(rows.dst_layer).adopt(from.states(rows.src_layer), rows.n);
   }
 }
 

@@ -72,8 +72,9 @@ class CpuKvCache final : public KvCache {
   // What is derived from such a layer's rows; empty where nothing is.
   ScanStates& states(uint32_t layer) const { return states_[layer]; }
 
-  // To be called by writers of slots from `first` on.
-  void wrote(uint32_t first) {
+  // To be called by writers of a layer's slots from `first` on.
+  void wrote(uint32_t layer, uint32_t first) {
+    if (mixes(layer)) states_[layer].changed(first);
     if (!memory_.shares()) return;
     uint32_t clean = n_clean_.load(std::memory_order_relaxed);
     while (first < clean && !n_clean_.compare_exchange_weak(clean, first)) {

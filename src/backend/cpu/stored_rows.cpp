@@ -33,7 +33,7 @@ Status CpuFusionOps::scatter(KvCache& cache, uint32_t layer, const RopeTable& ro
       return outside("scatter", uint64_t{run.first} + run.n_rows, limit);
     }
     n_blocks += blocks(run);
-    static_cast<CpuKvCache&>(cache).wrote(run.first);
+    static_cast<CpuKvCache&>(cache).wrote(layer, run.first);
   }
   if (c.mixes(layer)) return scatter_rows(pool_, c, layer, runs, skip);
   const auto drift_of = [&](size_t slot) -> const float* {
