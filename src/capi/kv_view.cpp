@@ -2,6 +2,7 @@
 
 #include "capi/error.h"
 #include "capi/structs.h"
+#include "engine/host_kv.h"
 
 namespace blend::capi {
 
@@ -33,26 +34,7 @@ Result<HostKv> read_kv_view(const blend_kv_view& view, const ModelConfig& config
                       "a host's K and V cannot be used",
                       config.architecture.c_str());
   }
-  if (config.mixer.any()) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "%u of the %u layers of this %s do not attend and have no K and V, so a "
-                      "host's cannot be used: "
-                      "let libblend's own engine run the model",
-                      config.n_layers - config.n_attending(), config.n_layers,
-                      config.architecture.c_str());
-  }
-  if (config.latent.any()) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "a row of this %s is a latent one, which all heads share, without a V, so a "
-                      "host's K and V cannot be used: let libblend's own engine run the model",
-                      config.architecture.c_str());
-  }
-  if (config.attends_unlike()) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "layers of this %s have K and V of different widths, or share those of "
-                      "others, so a host's cannot be used: let libblend's own engine run the model",
-                      config.architecture.c_str());
-  }
+  BLEND_RETURN_IF_ERROR(check_host_kv(config));
   auto *const k = static_cast<std::byte*>(v.k), *const values = static_cast<std::byte*>(v.v);
   if (k == nullptr) return null_argument("k");
   if (values == nullptr) return null_argument("v");

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/host_kv.h"
 #include "fusion/load/stored_rows.h"
 #include "fusion/resolve/agreement.h"
 #include "fusion/resolve/auto_ratio.h"
@@ -42,27 +43,7 @@ Result<std::unique_ptr<LayerwiseFuse>> LayerwiseFuse::create(
                   "APE changes the attention to stored rows, which is the host's here: choose a "
                   "policy that recomputes rows, or reuse"};
   }
-  if (model->config().mixer.any()) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "%u of the %u layers of this %s do not attend: what they keep of a row is "
-                      "not K and V, and a "
-                      "host's cache cannot take it; fuse with libblend's own engine",
-                      model->config().n_layers - model->config().n_attending(),
-                      model->config().n_layers, model->config().architecture.c_str());
-  }
-  if (model->config().latent.any()) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "a row of this %s is a latent one, which all heads share, without a V: a "
-                      "host's cache of K and V cannot take it; fuse with libblend's own engine",
-                      model->config().architecture.c_str());
-  }
-  if (model->config().attends_unlike()) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "layers of this %s have K and V of different widths, or share those of "
-                      "others, which a host's cache of equal layers cannot take; fuse with "
-                      "libblend's own engine",
-                      model->config().architecture.c_str());
-  }
+  BLEND_RETURN_IF_ERROR(check_host_kv(model->config()));
   std::unique_ptr<LayerwiseFuse> p(
       new LayerwiseFuse(std::move(model), std::move(store), std::move(job)));
   if (access.fidelity != nullptr) access.fidelity->look(p->model_->fingerprint());
