@@ -31,7 +31,7 @@ class CliCase(unittest.TestCase):
 
     def blend(self, *args, code=0):
         """Runs blend and checks the exit code; stdout and stderr as text."""
-        # The empty directory: nothing is found by luck, nothing is left behind.
+        # An empty directory: no file of another one is found, and none may be left in it.
         cwd = self.dir / "cwd"
         cwd.mkdir(exist_ok=True)
         run = subprocess.run(

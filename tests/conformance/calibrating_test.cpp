@@ -488,8 +488,8 @@ TEST_F(Calibrating, ProgressReachesItsEnd) {
   EXPECT_EQ(seen.total + 2 * (9 * (1 + spec_.n_layers) + 9 * 3), with_steps);
 }
 
-// The steps of a profile reach what is put into a store that uses it, from a fuse's miss on, and a
-// store that does not is none the wiser.
+// What is put into a store that uses a profile is rounded by the profile's steps, a fuse's missing
+// chunks too. What is put into another store is not.
 TEST_F(Calibrating, AStoreRoundsAsTheProfileSays) {
   ReferenceDrift drift;
   make_profile(1, 0, 0.5, drift, "plain");

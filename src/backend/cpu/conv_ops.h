@@ -26,7 +26,7 @@ class CpuConvOps final : public ConvOps {
 };
 
 // What write_kv(), scatter(), read_kv() and move_rows() do in a layer that does not attend; their
-// checks of slots come before. u: [rows, row_dim].
+// checks of slots and CpuKvCache::wrote() come before. u: [rows, row_dim].
 Status write_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer, Tensor u,
                   const uint32_t* pos);
 Status scatter_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer,

@@ -1,4 +1,4 @@
-// What is counted as work in layers that do more than attend and feed, or other things.
+// What is counted as work in layers that do not attend, or do more than attend and feed.
 #include "fusion/correct/work.h"
 
 #include <gtest/gtest.h>
