@@ -15,7 +15,7 @@ import threading
 import unittest
 from pathlib import Path
 
-from serve_test import DOCUMENTS, ServeCase, chat, run_tests, tool
+from serve_case import DOCUMENTS, ServeCase, chat, run_tests, tool
 
 try:
     import openai

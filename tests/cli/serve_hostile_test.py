@@ -25,8 +25,8 @@ import time
 import unittest
 from pathlib import Path
 
-import serve_test
-from serve_test import ARGS, DOCUMENTS, HEAD, ServeCase, chat, chunks, wait_for
+import serve_load
+from serve_case import ARGS, DOCUMENTS, HEAD, ServeCase, Server, chat, chunks, wait_for
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -587,10 +587,10 @@ def load():
     reports = {}
     for hostile in (0, ARGS.hostile):
         with tempfile.TemporaryDirectory() as folder:
-            server = serve_test.Server(folder, ARGS.model, "--queue", 512, "--drain", 10, "--ratio", 0.3, *ARGS.options.split())
+            server = Server(folder, ARGS.model, "--queue", 512, "--drain", 10, "--ratio", 0.3, *ARGS.options.split())
             process = multiprocessing.Process(target=attack, args=(server.port, 1, ARGS.load + 5, hostile))
             process.start()
-            report = serve_test.load(server, folder, ARGS.model, clients=ARGS.clients, seconds=ARGS.load)
+            report = serve_load.load(server, folder, ARGS.model, clients=ARGS.clients, seconds=ARGS.load)
             for line in Path(f"/proc/{server.process.pid}/status").read_text().splitlines():
                 if line.startswith("VmHWM:"):
                     report["peak_MiB"] = int(line.split()[1]) // 1024

@@ -10,7 +10,7 @@ import shlex
 import time
 import unittest
 
-from serve_test import DOCUMENTS, HEAD, ServeCase, chat, wait_for, run_tests
+from serve_case import DOCUMENTS, HEAD, ServeCase, chat, wait_for, run_tests
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"

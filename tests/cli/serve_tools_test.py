@@ -5,7 +5,7 @@
 
 import json
 
-from serve_test import ServeCase, chat, run_tests, tool
+from serve_case import ServeCase, chat, run_tests, tool
 
 
 class ToolsTest(ServeCase):
