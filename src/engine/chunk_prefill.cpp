@@ -4,8 +4,6 @@
 #include <numeric>
 #include <string>
 
-#include "engine/context_impact.h"
-
 namespace blend {
 namespace {
 
@@ -89,6 +87,10 @@ Status ChunkPrefill::check_fits(size_t rows) const {
 
 Status ChunkPrefill::reserve(uint32_t rows, uint32_t together, const Watch& watch) {
   const auto n_head = static_cast<uint32_t>(head_.size());
+  if (!outside_.has_value()) {
+    const int32_t first = head_.empty() ? model_.tokenizer().bos() : head_[0];
+    BLEND_ASSIGN(outside_, OutsideMass::create(model_, first, watch));
+  }
   if (forward_ == nullptr || together > together_) {
     forward_.reset();  // frees it before the second one is made
     BLEND_ASSIGN(forward_, Forward::create(model_, std::max(n_head, together)));
@@ -182,8 +184,8 @@ Status ChunkPrefill::compute_layer(Group& group, uint32_t layer, Tensor x, Tenso
     BLEND_RETURN_IF_ERROR(named(keep(lane, layer, kv), work.name));
     if (layer != outside_layer(c) || lane.number > 0) continue;
     const int64_t first = lane.first_row + lane.n_fresh, n = work.n_tokens();
-    BLEND_ASSIGN(work.outside, outside_mass(model_, work.record->meta.tokens, *forward_,
-                                            x.slice(first, n), kv.slice(first, n), watch));
+    BLEND_ASSIGN(work.outside,
+                 outside_->of(*forward_, x.slice(first, n), kv.slice(first, n), watch));
   }
   const auto place_lane = [&](size_t i) {
     Lane& lane = group.lanes[i];

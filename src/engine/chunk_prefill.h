@@ -14,10 +14,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "engine/context_impact.h"
 #include "engine/forward.h"
 #include "store/chunk/chunk.h"
 
@@ -87,7 +89,8 @@ class ChunkPrefill {
   uint32_t together_ = 0;  // rows of a group
   std::unique_ptr<Forward> forward_;
   std::shared_ptr<const Ropes> ropes_;
-  std::unique_ptr<KvCache> cache_;    // the head's rows first, for all layers
+  std::unique_ptr<KvCache> cache_;  // the head's rows first, for all layers
+  std::optional<OutsideMass> outside_;
   std::vector<uint8_t> fresh_slots_;  // [capacity] zeros: scatter() leaves none out
 };
 

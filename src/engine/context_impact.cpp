@@ -9,7 +9,14 @@ namespace blend {
 namespace {
 
 // Tokens of the text that a chunk is put after: a sentence or two.
-constexpr size_t kOutsideTokens = 64;
+constexpr uint32_t kOutsideTokens = 64;
+
+// For a cache that has these layers, all of which keep K and V.
+ModelConfig layers_up_to(const Model& model, uint32_t last) {
+  ModelConfig config = model.config();
+  config.n_layers = last + 1;
+  return config;
+}
 
 }  // namespace
 
@@ -39,43 +46,50 @@ uint32_t outside_layer(const ModelConfig& config) {
   return last;
 }
 
-Result<std::vector<float>> outside_mass(const Model& model, std::span<const int32_t> tokens,
-                                        Forward& forward, Tensor x, Tensor kv, const Watch& watch) {
-  const ModelConfig& c = model.config();
-  std::vector<int32_t> context;
-  if (model.tokenizer().bos() >= 0) context.push_back(model.tokenizer().bos());
-  context.insert(context.end(), tokens.begin(),
-                 tokens.begin() + static_cast<int64_t>(std::min(tokens.size(), kOutsideTokens)));
-  // A chunk that fills the model's context has less before it, or nothing: then all rows are equal.
-  const size_t room = model.context_length() - tokens.size();
-  if (context.size() > room) context.resize(room);
-  std::vector<float> mass(tokens.size(), 1.0f);
-  if (context.empty()) return mass;
+Result<OutsideMass> OutsideMass::create(const Model& model, int32_t first, const Watch& watch) {
+  OutsideMass out(model);
+  if (first < 0) return out;
+  const uint32_t last = outside_layer(model.config()), pos = 0;
+  BLEND_ASSIGN(out.first_, Forward::create(model, 1));
+  BLEND_ASSIGN(const auto ropes, model.ropes(1));
+  BLEND_ASSIGN(const auto cache, model.backend().make_kv_cache(layers_up_to(model, last), 1));
+  const Tensor x = out.first_->x(1);
+  BLEND_RETURN_IF_ERROR(out.first_->embed(&first, x));
+  for (uint32_t layer = 0; layer <= last; ++layer) {
+    const Tensor kv = out.first_->kv(layer, 1);
+    BLEND_RETURN_IF_ERROR(out.first_->compute_kv(layer, x, kv, watch));
+    if (layer == last) break;
+    BLEND_RETURN_IF_ERROR(model.backend().write_kv(*cache, layer, ropes->keys(layer), kv, &pos));
+    BLEND_RETURN_IF_ERROR(out.first_->finish_layer(layer, *cache, *ropes, x, &pos, watch));
+  }
+  return out;
+}
 
-  const auto n_outside = static_cast<uint32_t>(context.size());
-  const uint32_t rows = n_outside + static_cast<uint32_t>(tokens.size());
-  const uint32_t last = outside_layer(c);
-  ModelConfig few_layers = c;
-  few_layers.n_layers = last + 1;  // which all keep K and V
-  BLEND_ASSIGN(auto before, Forward::create(model, n_outside));
-  BLEND_ASSIGN(auto ropes, model.ropes(rows));
-  BLEND_ASSIGN(auto cache, model.backend().make_kv_cache(few_layers, rows));
+Result<std::vector<float>> OutsideMass::of(Forward& forward, Tensor x, Tensor kv,
+                                           const Watch& watch) const {
+  const auto n_tokens = static_cast<uint32_t>(x.rows);
+  // A chunk that fills the model's context has less before it, or nothing: then all rows are equal.
+  const uint32_t room = model_->context_length() - n_tokens;
+  const uint32_t n_first = first_ == nullptr ? 0 : std::min(room, 1u);
+  const uint32_t n_beginning = std::min({n_tokens, kOutsideTokens, room - n_first});
+  const uint32_t n_outside = n_first + n_beginning;
+  std::vector<float> mass(n_tokens, 1.0f);
+  if (n_outside == 0) return mass;
+
+  Backend& b = model_->backend();
+  const uint32_t layer = outside_layer(model_->config()), rows = n_outside + n_tokens;
+  BLEND_ASSIGN(const auto ropes, model_->ropes(rows));
+  BLEND_ASSIGN(const auto cache, b.make_kv_cache(layers_up_to(*model_, layer), rows));
   std::vector<uint32_t> pos(rows);
   std::iota(pos.begin(), pos.end(), 0u);
-  const Tensor before_x = before->x(n_outside);
-  BLEND_RETURN_IF_ERROR(before->embed(context.data(), before_x));
-  for (uint32_t layer = 0; layer <= last; ++layer) {
-    const Tensor before_kv = before->kv(layer, n_outside);
-    BLEND_RETURN_IF_ERROR(before->compute_kv(layer, before_x, before_kv, watch));
-    BLEND_RETURN_IF_ERROR(
-        model.backend().write_kv(*cache, layer, ropes->keys(layer), before_kv, pos.data()));
-    if (layer == last) break;
-    BLEND_RETURN_IF_ERROR(before->finish_layer(layer, *cache, *ropes, before_x, pos.data(), watch));
-  }
-  const uint32_t* const own = pos.data() + n_outside;
-  BLEND_RETURN_IF_ERROR(model.backend().write_kv(*cache, last, ropes->keys(last), kv, own));
-  BLEND_RETURN_IF_ERROR(
-      forward.outside_mass(last, *cache, *ropes, x, own, n_outside, mass.data(), watch));
+  const auto write = [&](Tensor of, uint32_t at) {
+    return b.write_kv(*cache, layer, ropes->keys(layer), of, pos.data() + at);
+  };
+  if (n_first > 0) BLEND_RETURN_IF_ERROR(write(first_->kv(layer, 1), 0));
+  if (n_beginning > 0) BLEND_RETURN_IF_ERROR(write(kv.slice(0, n_beginning), n_first));
+  BLEND_RETURN_IF_ERROR(write(kv, n_outside));
+  BLEND_RETURN_IF_ERROR(forward.outside_mass(layer, *cache, *ropes, x, pos.data() + n_outside,
+                                             n_outside, mass.data(), watch));
   return mass;
 }
 

@@ -4,9 +4,8 @@
 //
 //   outside(i)  the attention that row i would put before its chunk, at the first layer whose K and
 //               V depend on it, if some text stood there: Q and K of the row as they are without
-//               it, so that only that text has to be computed besides. Which text hardly matters
-//               (docs/research/2026-11-policies-small-models.md), so it is the chunk's own
-//               beginning: nothing has to be given.
+//               it. Which text hardly matters (docs/research/2026-11-policies-small-models.md), so
+//               it is the chunk's own beginning: nothing has to be given.
 //   inside(i)   the attention that the chunk's rows put on row i when the chunk is prefilled, mean
 //               over layers and the rows that can see it.
 // A row that attends much to preceding text and is attended to by others is one whose stored K, V
@@ -16,7 +15,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <memory>
 #include <vector>
 
 #include "engine/forward.h"
@@ -54,9 +53,25 @@ class InsideMass {
 
 // The layer at which outside() is measured.
 uint32_t outside_layer(const ModelConfig& config);
-// outside() of `tokens`, [tokens.size()]. forward, x, kv: of their own prefill at that layer,
-// before finish_layer(), x and fresh K | V being of their rows alone: [tokens.size(), ...].
-Result<std::vector<float>> outside_mass(const Model& model, std::span<const int32_t> tokens,
-                                        Forward& forward, Tensor x, Tensor kv, const Watch& watch);
+
+// Measures outside(). The text before a chunk is one token, which draws the attention that the
+// first token of any prompt draws, and the chunk's own beginning, whose rows its prefill has
+// computed. So only that one token has to be computed besides, once for all chunks. Used by one
+// thread.
+class OutsideMass {
+ public:
+  // first: the token that prompts begin with; negative: there is none. The model must outlive it.
+  static Result<OutsideMass> create(const Model& model, int32_t first, const Watch& watch);
+
+  // outside() of a chunk's rows. forward, x, kv: of its prefill at outside_layer(), before
+  // finish_layer(), x and fresh K | V being of the chunk's rows alone: [n_tokens, ...].
+  Result<std::vector<float>> of(Forward& forward, Tensor x, Tensor kv, const Watch& watch) const;
+
+ private:
+  explicit OutsideMass(const Model& model) : model_(&model) {}
+
+  const Model* model_;
+  std::unique_ptr<Forward> first_;  // has the first token's K | V; null: there is none
+};
 
 }  // namespace blend

@@ -740,17 +740,19 @@ ReferenceModel::Impact ReferenceModel::context_impact(const std::vector<int32_t>
   double n_attending = 0;
   for (uint32_t l = 0; l < n_kept(); ++l) n_attending += config_.mixer.has(l) ? 0 : 1;
   std::vector<double> outside(n, 1.0), inside(n, 0.0);
-  std::vector<int32_t> context;
-  if (bos_ >= 0) context.push_back(bos_);
-  context.insert(context.end(), tokens.begin(),
-                 tokens.begin() + static_cast<int64_t>(std::min<size_t>(n, 64)));
-  context.resize(std::min(context.size(), context_ - n));
+  std::vector<int32_t> first;  // that prompts begin with
+  if (!prefix.empty()) first.push_back(prefix[0]);
+  if (prefix.empty() && bos_ >= 0) first.push_back(bos_);
+  const size_t room = context_ - n;
+  first.resize(std::min(first.size(), room));
+  const size_t n_beginning = std::min({n, size_t{64}, room - first.size()});
+  const size_t n_context = first.size() + n_beginning;
   using Rows = std::vector<std::vector<double>>;
   const uint32_t layer = dependent_layer();
-  std::vector<double> k_before, v_before;
-  prefill_layers(context, [&](uint32_t l, const Rows&, const std::vector<double>& k,
-                              const std::vector<double>& v) {
-    if (l == layer) k_before = k, v_before = v;
+  std::vector<double> k_first, v_first;
+  prefill_layers(first, [&](uint32_t l, const Rows&, const std::vector<double>& k,
+                            const std::vector<double>& v) {
+    if (l == layer) k_first = k, v_first = v;
   });
 
   std::vector<int32_t> all = prefix;
@@ -765,18 +767,21 @@ ReferenceModel::Impact ReferenceModel::context_impact(const std::vector<int32_t>
         inside[j - before] += p[j] / static_cast<double>(n - (j - before)) / n_attending;
       }
     }
-    if (l != layer || context.empty()) return;
-    // The same rows after the context instead of the prefix.
-    std::vector<double> joined = k_before, values = v_before;
-    joined.insert(joined.end(), k.begin() + static_cast<int64_t>(before * k.size() / x.size()),
-                  k.end());
-    values.insert(values.end(), v.begin() + static_cast<int64_t>(before * v.size() / x.size()),
-                  v.end());
-    const std::vector<double> turned = rotate_rows(l, joined);
+    if (l != layer || n_context == 0) return;
+    // The same rows after the first token and their own beginning instead of the prefix.
+    const auto after_it = [&](std::vector<double> rows, const std::vector<double>& own) {
+      const auto row = static_cast<int64_t>(own.size() / x.size());
+      const auto begin = own.begin() + static_cast<int64_t>(before) * row;
+      rows.insert(rows.end(), begin, begin + static_cast<int64_t>(n_beginning) * row);
+      rows.insert(rows.end(), begin, own.end());
+      return rows;
+    };
+    const std::vector<double> turned = rotate_rows(l, after_it(k_first, k));
+    const std::vector<double> values = after_it(v_first, v);
     for (size_t i = 0; i < n; ++i) {
-      const std::vector<double> p = attention(l, context.size() + i, turned, values, x[before + i]);
+      const std::vector<double> p = attention(l, n_context + i, turned, values, x[before + i]);
       outside[i] = 0;
-      for (size_t j = 0; j < context.size(); ++j) outside[i] += p[j];
+      for (size_t j = 0; j < n_context; ++j) outside[i] += p[j];
     }
   });
   return {outside, inside};

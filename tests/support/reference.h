@@ -60,8 +60,8 @@ class ReferenceModel {
 
   // How much each row of a chunk depends on the text before it (Cache-Craft).
   struct Impact {
-    std::vector<double> outside;  // attention it puts outside the chunk at layer 1, after BOS and
-                                  // the chunk's own first 64 tokens
+    std::vector<double> outside;  // attention it puts outside the chunk at layer 1, after the first
+                                  // token of the prefix, or BOS, and the chunk's own first 64 rows
     std::vector<double> inside;  // attention that the rows of the chunk which can see it put on it,
                                  // mean over them and the layers of its own prefill
   };
