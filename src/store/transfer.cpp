@@ -28,6 +28,7 @@ constexpr uint32_t kChunkMagic = 0x434b4c42;  // "BLKC"
 constexpr uint32_t kImpactIsLast = 0x100;     // beside the dtype: the rows' attention is last
 constexpr uint32_t kHasContexts = 0x400;  // number and ids of the context passages, before the ids
 constexpr uint32_t kHasLayers = 0x800;    // what each layer keeps, before the ids
+constexpr uint32_t kIsDraft = 0x1000;     // nothing follows; only with context passages
 constexpr uint32_t kHasName = 0x200;      // lengths of label and tags, and both, before the ids
 constexpr uint32_t kEndMagic = 0x454b4c42;  // "BLKE"
 constexpr size_t kHeadBytes = sizeof kMagic + 4 + 8;
@@ -89,7 +90,7 @@ std::string encode_chunk(const ChunkRecord& r) {
   out.put<uint32_t>(kChunkMagic);
   out.put<uint32_t>(static_cast<uint32_t>(m.shape.dtype) | (m.impact.empty() ? 0 : kImpactIsLast) |
                     (m.name.is_empty() ? 0 : kHasName) | (m.contexts.empty() ? 0 : kHasContexts) |
-                    (m.shape.layers.empty() ? 0 : kHasLayers));
+                    (m.shape.layers.empty() ? 0 : kHasLayers) | (m.draft ? kIsDraft : 0));
   out.bytes(m.id.data(), m.id.size());
   out.bytes(m.fingerprint.data(), m.fingerprint.size());
   for (const uint32_t n :
@@ -186,7 +187,7 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
   ChunkMeta& m = h.meta;
   if (in.get<uint32_t>() != kChunkMagic) return damaged;
   const auto kind = in.get<uint32_t>();
-  const uint32_t dtype = kind & ~(kImpactIsLast | kHasName | kHasContexts | kHasLayers);
+  const uint32_t dtype = kind & ~(kImpactIsLast | kHasName | kHasContexts | kHasLayers | kIsDraft);
   const uint64_t per_token = (kind & kImpactIsLast) != 0 ? 4 + kImpactBytes : 4;
   in.bytes(m.id.data(), m.id.size());
   in.bytes(m.fingerprint.data(), m.fingerprint.size());
@@ -215,6 +216,8 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
     m.contexts.resize(n_contexts);
     for (Sha256& context : m.contexts) in.bytes(context.data(), context.size());
   }
+  m.draft = (kind & kIsDraft) != 0;
+  if (m.draft && m.contexts.empty()) return impossible;
   if (!shape_is_sane(m.shape)) return impossible;
   if ((kind & kHasLayers) != 0 && !get_layer_shapes(in, m.shape)) return impossible;
   if (in.remaining() != uint64_t{m.shape.n_tokens} * per_token + uint64_t{m.shape.n_layers} * 8) {

@@ -89,6 +89,10 @@ Status check_record(const ChunkRecord& record) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu context passages, more than %zu",
                       to_hex(record.meta.id).c_str(), record.meta.contexts.size(), kMostContexts);
   }
+  if (record.meta.draft && record.meta.contexts.empty()) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s is a draft without context passages",
+                      to_hex(record.meta.id).c_str());
+  }
   if (record.data.bytes() != s.total_bytes()) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu bytes of K and V instead of %zu",
                       to_hex(record.meta.id).c_str(), record.data.bytes(), s.total_bytes());

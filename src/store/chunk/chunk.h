@@ -115,6 +115,10 @@ struct ChunkMeta {
   // most kMostContexts. Empty: the record is plain. They describe the record and are not part of
   // its id.
   std::vector<Sha256> contexts;
+  // Of a contextual record: passages of other chunks are read from it, until it is made again from
+  // passages that have contextual records themselves (fusion/contexts/corpus_precompute.h). A fuse
+  // takes it as any other.
+  bool draft = false;
   ChunkName name;
   // How a store holds it; meaningless in a record that is to be put.
   Codec codec = Codec::none;

@@ -19,7 +19,9 @@ constexpr uint32_t kHasTenant = 2;    // the tenant, where it is not the empty o
 constexpr uint32_t kHasName = 4;      // label and tags; their lengths precede the token ids
 constexpr uint32_t kHasContexts = 8;  // ids of the passages; their number precedes the token ids
 constexpr uint32_t kHasLayers = 16;   // what each layer keeps; precedes the token ids
-constexpr uint32_t kKnownFlags = kHasImpact | kHasTenant | kHasName | kHasContexts | kHasLayers;
+constexpr uint32_t kIsDraft = 32;     // nothing follows; only with context passages
+constexpr uint32_t kKnownFlags =
+    kHasImpact | kHasTenant | kHasName | kHasContexts | kHasLayers | kIsDraft;
 
 bool has_tenant(const ChunkMeta& meta) { return meta.tenant != TenantTag{}; }
 
@@ -82,7 +84,7 @@ std::string encode_description(const StoredLayout& m) {
   out.put<uint32_t>((meta.impact.empty() ? 0 : kHasImpact) | (has_tenant(meta) ? kHasTenant : 0) |
                     (meta.name.is_empty() ? 0 : kHasName) |
                     (meta.contexts.empty() ? 0 : kHasContexts) |
-                    (meta.shape.layers.empty() ? 0 : kHasLayers));
+                    (meta.shape.layers.empty() ? 0 : kHasLayers) | (meta.draft ? kIsDraft : 0));
   if (!meta.name.is_empty()) {
     out.put<uint16_t>(static_cast<uint16_t>(label.size()));
     out.put<uint16_t>(static_cast<uint16_t>(tags.size()));
@@ -150,6 +152,8 @@ Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const 
   if (n_contexts > kMostContexts || ((flags & kHasContexts) != 0 && n_contexts == 0)) {
     return corrupt(id, "its number of context passages is impossible");
   }
+  meta.draft = (flags & kIsDraft) != 0;
+  if (meta.draft && n_contexts == 0) return corrupt(id, "it is a draft without context passages");
   if ((flags & kHasLayers) != 0 && !get_layer_shapes(in, meta.shape)) {
     return corrupt(id, "the shapes of its layers are impossible");
   }

@@ -26,6 +26,8 @@ std::shared_ptr<ChunkRecord> chunk(uint32_t i) {
   auto r = make_record(i, {1 + i % 3, 1 + i * 7 % 90, 64, i % 2 == 0 ? DType::f16 : DType::bf16});
   r->meta.tenant = tenant_tag(i % 2 == 0 ? "" : "odd");
   if (i % 3 == 0) r->meta.impact.resize(r->meta.shape.n_tokens, {0.25f, 0.5f});
+  if (i % 4 < 2) r->meta.contexts.assign(1 + i % 16, Sha256{static_cast<uint8_t>(i)});
+  r->meta.draft = i % 4 == 0;
   return r;
 }
 

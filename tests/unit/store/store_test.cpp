@@ -82,6 +82,15 @@ TEST(Store, AManifestWithImpossibleAttentionIsDamaged) {
   }
 }
 
+TEST(Store, ADraftHasContextPassages) {
+  auto record = make_record(4);
+  record->meta.draft = true;
+  EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, check_record(*record));
+  const std::string bytes = encode_manifest(encode_chunk(*record, Codec::none)->manifest);
+  EXPECT_CODE(BLEND_E_CORRUPT,
+              decode_manifest(std::as_bytes(std::span(bytes)), record->meta.id).status());
+}
+
 TEST(Store, MissingChunkIsNotFoundAndCounted) {
   TempDir dir;
   auto store = open_store(dir.path());

@@ -42,7 +42,8 @@ inline Status compare(ChunkSource& source, const ChunkRecord& want) {
   if (m.id != want.meta.id || m.fingerprint != want.meta.fingerprint ||
       !(m.shape == want.meta.shape) || m.n_prefix_tokens != want.meta.n_prefix_tokens ||
       m.created_unix_s != want.meta.created_unix_s || m.tokens != want.meta.tokens ||
-      m.impact != want.meta.impact) {
+      m.impact != want.meta.impact || m.contexts != want.meta.contexts ||
+      m.draft != want.meta.draft) {
     return {BLEND_E_INTERNAL, "another description"};
   }
   std::vector<std::byte> layer(m.shape.most_layer_bytes());

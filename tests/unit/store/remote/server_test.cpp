@@ -183,6 +183,26 @@ TEST(RemoteStore, LabelsTravelWithTheirChunks) {
   }
 }
 
+// A chunk is not written there twice, so a draft would stay in the place of what replaces it.
+TEST(RemoteStore, DraftsAreNotUploaded) {
+  SKIP_WITHOUT_REDIS();
+  RedisServer server;
+  ASSERT_TRUE(server.start()) << server.log();
+  Host a(remote_of(server.url()));
+  auto draft = make_record(1, kShape);
+  draft->meta.contexts = {Sha256{1}};
+  draft->meta.draft = true;
+  put_and_flush(a, *draft);
+  EXPECT_OK(compare(*a.store, *draft));
+  EXPECT_EQ(0u, a.stat().written);
+  const auto record = make_record(1, kShape);
+  record->meta.contexts = {Sha256{1}, Sha256{2}};
+  put_and_flush(a, *record);
+  EXPECT_EQ(1u, a.stat().written);
+  Host b(remote_of(server.url()));
+  EXPECT_OK(compare(*b.store, *record));
+}
+
 TEST(RemoteStore, SealedValuesTellTheServerNothing) {
   SKIP_WITHOUT_REDIS();
   RedisServer server;
