@@ -15,6 +15,9 @@ extern "C" {
 #define BLEND_PUT_AFTER_BOS 2u  /* blend_precompute only: also stores a copy prefilled after BOS
                                    alone, so that the chunk is a prefix hit when it comes first. No
                                    effect where the model has no BOS, or BOS is the chunk prefix */
+#define BLEND_PUT_DRAFT 4u      /* blend_precompute only, with `contexts`: by one prefill after all of
+                                   them. A fuse takes the record as any other. A later call without
+                                   this flag makes it again */
 
 /* A passage that stands before a chunk while the chunk is prefilled; it is not stored with the
  * chunk. Passages of fewer than BLEND_CONTEXT_TOKENS stand one after the other in one prefill, until
@@ -46,8 +49,11 @@ typedef struct blend_precompute_options {
                                   short ones (blend_context_passage), and the mean of these K and V
                                   is stored. Give the most similar texts first, enough for two to
                                   four prefills; blend_precompute_corpus finds them. Passages that
-                                  the store holds after the same chunk_prefix are loaded. The id is
-                                  not that of the record without passages, and does not depend on
+                                  the store holds after the same chunk_prefix are loaded. Every
+                                  second prefill loads their contextual records, if they have any:
+                                  so make a draft of each text first (BLEND_PUT_DRAFT), which halves
+                                  the error of long prompts. The id is not that of the record
+                                  without passages, and does not depend on
                                   which passages they are. blend_fuse prefers the contextual record,
                                   except where the chunk stands first. blend_precompute only */
   size_t n_contexts;  /* at most BLEND_MOST_CONTEXTS; 0: none */
@@ -73,8 +79,9 @@ BLEND_API int32_t blend_precompute_options_init(blend_precompute_options *option
 /* Prefills one chunk after chunk_prefix and stores its K (before RoPE) and V (CacheBlend section 4;
  * AttentionStore section 3.4.1 for the order of K and RoPE). BLEND_OK: the chunk is on disk.
  * BLEND_EXISTS: it was there already. Then nothing was computed, and it has the label and tags of
- * `options` now. Its bytes were not read: if they are damaged, the next fuse notices and computes
- * the chunk again.
+ * `options` now. (Where a draft was there and no draft is asked for, it is computed again, and the
+ * result is BLEND_OK.) Its bytes were not read: if they are damaged, the next fuse notices and
+ * computes the chunk again.
  * `options` and `id` may be NULL. tokens: [n_tokens].
  * Errors: INVALID_ARGUMENT (no tokens, one outside the vocabulary, or a label or tags that are too
  * long or not a line of UTF-8), CONTEXT_LENGTH, FULL, READ_ONLY, IO, NUMERIC, CANCELLED,
@@ -133,11 +140,12 @@ typedef struct blend_corpus_options {
   uint32_t n_contexts; /* prefills of each text, at most BLEND_MOST_CONTEXTS; 0 (default): 4. Each
                           has a similar chunk before the text, or several short ones that come to
                           BLEND_CONTEXT_TOKENS; BLEND_MOST_CONTEXTS chunks in all. It costs a
-                          prefill of the text's own rows */
+                          prefill of the text's own rows. So do the record after the head, and with 2
+                          and more a draft */
   uint32_t reserved;   /* 0 */
   double min_similarity; /* 0 to 0.9: less similar chunks are not used as context; default 0 */
-  blend_progress_fn progress; /* records: two for each text, the one after the head and the
-                                 contextual one */
+  blend_progress_fn progress; /* records: for each text the one after the head, the draft if there
+                                 are drafts, and the contextual one */
   void *progress_user;
   const blend_cancel *cancel;
   blend_corpus_fn on_record; /* called for each text, in order; may be NULL */
@@ -149,9 +157,11 @@ BLEND_API int32_t blend_corpus_options_init(blend_corpus_options *options, size_
 /* Stores the chunks of a corpus so that they serve each other as context. Each gets two records:
  * one after the prompt head alone, which is exact where the chunk stands first in a prompt, and a
  * contextual record over the chunks most similar to it (docs/fusion.md, "The record of a chunk").
- * These are sought among `chunks` and those that the store holds after the same head. Similarity is
- * the cosine of TF-IDF weights over token ids. Not used as context: chunks with a similarity of 0.9
- * or more, which say the same, and chunks of ten tokens or fewer.
+ * The passages are sought among `chunks` and those that the store holds after the same head.
+ * Similarity is the cosine of TF-IDF weights over token ids. Not used as context: chunks with a
+ * similarity of 0.9 or more, which say the same, and chunks of ten tokens or fewer.
+ * First all get a draft of their contextual record, by one prefill; then the records are made, and
+ * every second prefill loads its passages from drafts.
  * BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. Called again after a stop, it
  * goes on from there. Removing a chunk does not change the contextual records that were made with
  * it, until they are refreshed. chunks: [n]. Errors name the chunk; they are those of

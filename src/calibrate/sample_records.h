@@ -1,9 +1,10 @@
 // SampleRecords: the chunks of sample prompts as records in the context of each other.
 //
 // So that calibration measures what `blend precompute` stores of a corpus
-// (fusion/contexts/corpus_precompute.h), to the bit. The chunks of all samples are the corpus.
-// Records are made for one sample at a time, because those of all would not fit into memory. What
-// is read as a passage again and again is kept, up to 256 MiB.
+// (fusion/contexts/corpus_precompute.h). The chunks of all samples are the corpus. Records are made
+// for one sample at a time, because those of all would not fit into memory. So passages are always
+// read from drafts: a corpus has replaced some by then. The record of a corpus's first chunk is the
+// same to the bit. What is read as a passage again and again is kept, up to 256 MiB.
 #pragma once
 
 #include <map>
@@ -48,9 +49,21 @@ class SampleRecords {
 
   // One object makes all records after a prefix, so that it is computed once.
   ChunkPrefill& prefill_after(const std::vector<int32_t>& prefix);
-  // The texts after `prefix` alone, each as a record.
-  Result<std::vector<RecentRecords::Record>> passages(
-      std::span<const std::span<const int32_t>> texts, DType kv_dtype, const Watch& watch);
+  struct Company {  // the passages of a chunk
+    std::vector<std::span<const int32_t>> texts;
+    std::vector<Sha256> ids;
+    size_t room = 0;  // tokens
+  };
+  struct Making;  // a chunk to prefill after its passages
+  using Records = std::vector<RecentRecords::Record>;
+
+  Result<Company> company_of(std::span<const int32_t> chunk, DType kv_dtype, uint32_t n_passes);
+  // The texts after prefix_ alone, each as a record.
+  Result<Records> heads(std::span<const std::span<const int32_t>> texts, DType kv_dtype,
+                        const Watch& watch);
+  // Their drafts; null for those without similar ones.
+  Result<Records> drafts(std::span<const std::span<const int32_t>> texts, DType kv_dtype,
+                         const Watch& watch);
 
   const Model& model_;
   const uint32_t n_contexts_;

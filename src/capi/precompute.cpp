@@ -7,7 +7,7 @@
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
-#include "fusion/prompt/passages.h"
+#include "fusion/contexts/passages.h"
 
 using blend::Result;
 
@@ -45,7 +45,7 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
                                         const blend_precompute_options* options) {
   blend_precompute_options o{};
   BLEND_RETURN_IF_ERROR(read_struct(options, o));
-  if ((o.flags & ~(BLEND_PUT_BACKGROUND | BLEND_PUT_AFTER_BOS)) != 0) {
+  if ((o.flags & ~(BLEND_PUT_BACKGROUND | BLEND_PUT_AFTER_BOS | BLEND_PUT_DRAFT)) != 0) {
     return make_error(BLEND_E_INVALID_STRUCT, "flags 0x%x: unknown BLEND_PUT_ bits", o.flags);
   }
   if (o.n_chunk_prefix > 0 && o.chunk_prefix == nullptr) return null_argument("chunk_prefix");
@@ -61,9 +61,16 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
   BLEND_RETURN_IF_ERROR(m.check_tokens(request.prefix, "chunk prefix"));
   request.tenant = o.tenant != nullptr ? o.tenant : "";
   BLEND_ASSIGN(request.contexts, read_contexts(m, o));
+  const bool draft = (o.flags & BLEND_PUT_DRAFT) != 0;
+  if (draft && request.contexts.empty()) {
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "a draft needs context passages: give some in `contexts`, or leave the "
+                  "flag out"};
+  }
   request.meta =
       describe_chunk(m, resolve_kv_dtype(store, m), request.prefix, request.tenant, chunk,
                      request.contexts.empty() ? RecordKind::plain : RecordKind::contextual);
+  request.meta.draft = draft;
   BLEND_ASSIGN(request.meta.name, read_chunk_name(o.label, o.tags));
   request.background = (o.flags & BLEND_PUT_BACKGROUND) != 0;
   request.after_bos = (o.flags & BLEND_PUT_AFTER_BOS) != 0;
@@ -77,12 +84,23 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
 
 namespace {
 
+// Whether the record that is stored under the request's id is a draft, and no draft is wanted.
+Result<bool> must_be_made_again(const blend_store& store,
+                                const blend::capi::ChunkRequest& request) {
+  if (request.contexts.empty() || request.meta.draft || store.read_only) return false;
+  BLEND_ASSIGN(const auto snapshot, store.store->snapshot());
+  auto source = snapshot->open(request.meta.id, request.meta.tenant);
+  return source.is_ok() && (*source)->meta().draft;
+}
+
 // Stores what the request says unless it is there: BLEND_OK or BLEND_EXISTS.
 Result<int32_t> store_chunk(const std::shared_ptr<const blend::Model>& model,
                             const blend_store& store, blend::capi::ChunkRequest request) {
   const blend::Sha256 chunk_id = request.meta.id;
   BLEND_ASSIGN(const bool stored, store.store->contains(chunk_id));
-  if (stored) {
+  BLEND_ASSIGN(const bool again,
+               stored ? must_be_made_again(store, request) : blend::Result<bool>(false));
+  if (stored && !again) {
     bool renamed = false;
     const blend::ChunkName& name = request.meta.name;
     blend::Status named =
@@ -96,7 +114,7 @@ Result<int32_t> store_chunk(const std::shared_ptr<const blend::Model>& model,
   }
   const blend::ThreadCap cap(request.n_threads);
   const blend::PassageKey key{request.meta.shape.dtype, request.prefix, request.tenant,
-                              request.meta.tokens.size()};
+                              request.meta.tokens.size(), request.meta.draft};
   std::shared_ptr<blend::ChunkRecord> record;
   {
     // Their snapshot ends before the record is put: a put may wait for room, and that for
@@ -104,6 +122,7 @@ Result<int32_t> store_chunk(const std::shared_ptr<const blend::Model>& model,
     BLEND_ASSIGN(const auto passages,
                  blend::StoredPassages::open(*model, store.store.get(), key, request.contexts));
     request.meta.contexts = passages.ids();
+    request.meta.draft = request.meta.draft && !request.meta.contexts.empty();
     BLEND_ASSIGN(record, blend::precompute_chunk(*model, request.prefix, std::move(request.meta),
                                                  request.watch, passages.passages()));
   }

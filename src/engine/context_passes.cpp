@@ -29,7 +29,9 @@ ContextPasses ContextPasses::of(std::span<const Part> parts, size_t room, size_t
   ContextPasses out;
   std::vector<size_t> n_tokens;
   for (const Part& part : parts) n_tokens.push_back(part.tokens.size());
+  bool second = true;
   for (std::vector<size_t>& pass : deal_passages(n_tokens, most)) {
+    second = !second;
     size_t length = 0;
     std::erase_if(pass, [&](size_t i) {
       const bool fits = n_tokens[i] <= room - length;
@@ -46,9 +48,11 @@ ContextPasses ContextPasses::of(std::span<const Part> parts, size_t room, size_t
       }
       passage.tokens = text;
     }
-    if (std::all_of(pass.begin(), pass.end(),
-                    [&](size_t i) { return parts[i].stored != nullptr; })) {
-      for (const size_t i : pass) passage.stored.push_back(parts[i].stored);
+    const auto rows_of = [&](size_t i) {
+      return second && parts[i].in_context != nullptr ? parts[i].in_context : parts[i].stored;
+    };
+    if (std::all_of(pass.begin(), pass.end(), [&](size_t i) { return rows_of(i) != nullptr; })) {
+      for (const size_t i : pass) passage.stored.push_back(rows_of(i));
     }
     out.passages_.push_back(std::move(passage));
   }

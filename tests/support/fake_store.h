@@ -46,12 +46,14 @@ class FakeStore : public ChunkStore {
   Status put_async(std::shared_ptr<const ChunkRecord> record) override {
     ++puts;
     order.push_back(record->meta.id);
+    if (record->meta.draft) drafts[record->meta.id] = record;
     chunks[record->meta.id] = record;
     return put_status;
   }
   void report_damage(const Sha256&, const Status&) override { ++damaged; }
 
   std::map<Sha256, std::shared_ptr<const ChunkRecord>> chunks;
+  std::map<Sha256, std::shared_ptr<const ChunkRecord>> drafts;  // though they were replaced
   bool one_snapshot = false;  // contains() fails while there is one: LMDB, whose file was enlarged
   std::atomic<int> snapshots{0};
   Status put_status;

@@ -5,6 +5,7 @@
 
 #include "engine/chunk_shape.h"
 #include "engine/precompute.h"
+#include "fusion/contexts/passages.h"
 
 namespace blend {
 struct CorpusPrecompute::Company {
@@ -69,12 +70,15 @@ Status CorpusPrecompute::store(Together& together, const Watch& watch) {
   return Status::ok();
 }
 
+uint64_t CorpusPrecompute::n_steps(std::span<const CorpusText> texts) const {
+  return texts.size() * (1 + (options_.n_contexts > 0 ? 1 : 0) + (has_drafts() ? 1 : 0));
+}
+
 Status CorpusPrecompute::store_heads(std::span<const CorpusText> texts, std::vector<bool>& made,
                                      const Watch& watch) {
-  const uint64_t total = texts.size() * (options_.n_contexts > 0 ? 2 : 1);
   Together next;
   for (size_t i = 0; i < texts.size(); ++i) {
-    BLEND_RETURN_IF_ERROR(watch.report(i, total));
+    BLEND_RETURN_IF_ERROR(watch.report(i, n_steps(texts)));
     const std::string name = "chunk " + std::to_string(i);
     ChunkMeta meta = describe(texts[i], RecordKind::plain);
     BLEND_RETURN_IF_ERROR(index_.add(meta.id, texts[i].tokens).with_context(name));
@@ -87,8 +91,34 @@ Status CorpusPrecompute::store_heads(std::span<const CorpusText> texts, std::vec
   return store(next, watch);
 }
 
+Status CorpusPrecompute::store_drafts(std::span<const CorpusText> texts, const Watch& watch) {
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    BLEND_ASSIGN(const bool there, store_.contains(describe(texts[i], RecordKind::contextual).id));
+    if (!there) missing.push_back(i);
+  }
+  if (missing.size() < 2) return Status::ok();  // no other chunk would read the draft
+  Together next;
+  for (const size_t i : missing) {
+    BLEND_RETURN_IF_ERROR(watch.report(texts.size() + i, n_steps(texts)));
+    const std::string name = "chunk " + std::to_string(i);
+    ChunkMeta meta = describe(texts[i], RecordKind::contextual);
+    if (!next.is_new(meta.id)) continue;
+    auto company = company_of(texts[i], true, next.snapshot);
+    if (!company.is_ok()) return company.status().with_context(name);
+    if (company->ids.empty()) continue;
+    meta.contexts = company->ids;
+    meta.draft = true;
+    next.companies.push_back(std::move(*company));
+    next.add({std::move(meta), next.companies.back().passes.passages(), name});
+    if (next.full()) BLEND_RETURN_IF_ERROR(store(next, watch));
+  }
+  return store(next, watch);
+}
+
 Result<CorpusPrecompute::Company> CorpusPrecompute::company_of(
-    const CorpusText& text, std::unique_ptr<StoreSnapshot>& snapshot) {
+    const CorpusText& text, bool draft, std::unique_ptr<StoreSnapshot>& snapshot) {
+  const uint32_t n_passes = draft ? 1 : options_.n_contexts;
   SimilarQuery query;
   // Asks for more than are wanted: some may have left the store, or be too long for the context.
   query.n = 2 * kMostContexts + 4;
@@ -99,10 +129,11 @@ Result<CorpusPrecompute::Company> CorpusPrecompute::company_of(
     BLEND_ASSIGN(snapshot, store_.snapshot());
   }
   const size_t room = model_.context_length() - key_.head.size() - text.tokens.size();
+  const PassageKey key{key_.dtype, key_.head, key_.tenant, text.tokens.size()};
   std::vector<ContextPasses::Part> parts;
   size_t n_tokens = 0;
   for (const SimilarChunk& other : similar) {
-    if (enough_passages(parts.size(), n_tokens, options_.n_contexts)) break;
+    if (enough_passages(parts.size(), n_tokens, n_passes)) break;
     BLEND_ASSIGN(const bool there, snapshot->holds(other.id));
     auto source = there ? snapshot->open(other.id, tenant_tag(key_.tenant))
                         : Result<std::unique_ptr<ChunkSource>>(Status{BLEND_E_NOT_FOUND, "gone"});
@@ -113,11 +144,17 @@ Result<CorpusPrecompute::Company> CorpusPrecompute::company_of(
     const std::vector<int32_t>& tokens = (*source)->meta().tokens;
     if (tokens.size() > room) continue;
     parts.push_back({tokens, source->get()});
+    if (!draft) {
+      BLEND_ASSIGN(auto in_context,
+                   open_passage(model_, *snapshot, key, tokens, RecordKind::contextual));
+      parts.back().in_context = in_context.get();
+      if (in_context != nullptr) out.sources.push_back(std::move(in_context));
+    }
     n_tokens += tokens.size();
     out.ids.push_back(other.id);
     out.sources.push_back(std::move(*source));
   }
-  if (!parts.empty()) out.passes = ContextPasses::of(parts, room, options_.n_contexts);
+  if (!parts.empty()) out.passes = ContextPasses::of(parts, room, n_passes);
   return out;
 }
 
@@ -131,7 +168,8 @@ Result<std::optional<std::vector<Sha256>>> CorpusPrecompute::contexts_of(const S
   }
   auto source = next.snapshot->open(id);
   // It may be on its way to the store still, or damaged: then its passages are not known.
-  return source.is_ok() ? Contexts((*source)->meta().contexts) : Contexts(std::in_place);
+  if (!source.is_ok()) return Contexts(std::in_place);
+  return (*source)->meta().draft ? Contexts() : Contexts((*source)->meta().contexts);
 }
 
 Result<CorpusRecord> CorpusPrecompute::plan_contextual(const CorpusText& text,
@@ -150,7 +188,7 @@ Result<CorpusRecord> CorpusPrecompute::plan_contextual(const CorpusText& text,
     out.existed = true;
     return out;
   }
-  BLEND_ASSIGN(Company company, company_of(text, next.snapshot));
+  BLEND_ASSIGN(Company company, company_of(text, false, next.snapshot));
   out.n_contexts = static_cast<uint32_t>(company.ids.size());
   if (company.ids.empty()) {
     out.id = describe(text, RecordKind::plain).id;
@@ -169,7 +207,7 @@ Status CorpusPrecompute::run(std::span<const CorpusText> texts, const Done& done
                              const Watch& watch) {
   std::vector<bool> made(texts.size(), false);
   BLEND_RETURN_IF_ERROR(store_heads(texts, made, watch));
-  const uint64_t total = texts.size() * (options_.n_contexts > 0 ? 2 : 1);
+  if (has_drafts()) BLEND_RETURN_IF_ERROR(store_drafts(texts, watch));
   Together next;
   std::vector<CorpusRecord> records;  // of the texts whose `done` is to be called
   const auto finish = [&](size_t end) -> Status {
@@ -189,7 +227,7 @@ Status CorpusPrecompute::run(std::span<const CorpusText> texts, const Done& done
     record.id = head_id;
     record.existed = true;
     if (options_.n_contexts > 0) {
-      BLEND_RETURN_IF_ERROR(watch.report(texts.size() + i, total));
+      BLEND_RETURN_IF_ERROR(watch.report(n_steps(texts) - texts.size() + i, n_steps(texts)));
       const std::string name = "chunk " + std::to_string(i);
       auto contextual = plan_contextual(texts[i], name, next);
       if (!contextual.is_ok()) return contextual.status().with_context(name);
@@ -204,7 +242,7 @@ Status CorpusPrecompute::run(std::span<const CorpusText> texts, const Done& done
     if (next.jobs.empty() || next.full()) BLEND_RETURN_IF_ERROR(finish(i + 1));
   }
   BLEND_RETURN_IF_ERROR(finish(texts.size()));
-  return watch.report(total, total);
+  return watch.report(n_steps(texts), n_steps(texts));
 }
 
 }  // namespace blend

@@ -4,9 +4,14 @@
 // exact where the chunk stands first in a prompt, and other chunks load it as a passage. The
 // contextual record is the mean over the chunk's most similar chunks (engine/chunk_prefill.h).
 // Similar chunks are retrieved together, so they resemble what stands before the chunk in a prompt.
-// Passages are read from the head records. So a contextual record costs n_contexts passes over its
-// own rows, and depends only on the head and those texts. Chunks that are too short to keep the CPU
-// busy are prefilled together.
+//
+// In a prompt the rows of such a passage have seen other passages. Those of its head record have
+// not, and a chunk that is prefilled after them takes over what they lack. So contextual records
+// are made in two rounds. In the first each chunk gets a draft, by one prefill after passages that
+// are read from head records. In the second it is prefilled n_contexts times; every second time the
+// passages are read from the drafts, or from the records that have replaced them
+// (engine/context_passes.h). So a chunk costs 2 + n_contexts passes over its own rows in all.
+// Chunks that are too short to keep the CPU busy are prefilled together.
 #pragma once
 
 #include <functional>
@@ -62,8 +67,8 @@ class CorpusPrecompute {
 
   // Stores the missing records of `texts`, whose tokens were checked. After a stopped run the next
   // one goes on where it ended. Calls `done` for each text, in order and after its records are on
-  // their way to the store; non-zero stops with CALLBACK. Progress counts records. The puts are in
-  // the background: flush.
+  // their way to the store; non-zero stops with CALLBACK. Progress counts records and drafts. The
+  // puts are in the background: flush.
   using Done = std::function<int32_t(size_t text, const CorpusRecord& record)>;
   Status run(std::span<const CorpusText> texts, const Done& done, const Watch& watch);
 
@@ -71,16 +76,21 @@ class CorpusPrecompute {
   struct Company;   // the passages of one chunk
   struct Together;  // chunks that are prefilled in one run
   ChunkMeta describe(const CorpusText& text, RecordKind kind) const;
+  bool has_drafts() const { return options_.n_contexts > 1; }  // the first prefill reads none
+  uint64_t n_steps(std::span<const CorpusText> texts) const;   // of the progress
   Status store_heads(std::span<const CorpusText> texts, std::vector<bool>& made,
                      const Watch& watch);
+  // Of the texts that have no contextual record.
+  Status store_drafts(std::span<const CorpusText> texts, const Watch& watch);
   // `snapshot` is taken if there is none.
-  Result<Company> company_of(const CorpusText& text, std::unique_ptr<StoreSnapshot>& snapshot);
+  Result<Company> company_of(const CorpusText& text, bool draft,
+                             std::unique_ptr<StoreSnapshot>& snapshot);
   // The record that a text has, or is to get: then it is put into `next`.
   Result<CorpusRecord> plan_contextual(const CorpusText& text, const std::string& name,
                                        Together& next);
   // Prefills and stores what was gathered.
   Status store(Together& together, const Watch& watch);
-  // The passages of the stored record `id`; nothing if there is none.
+  // The passages of the stored record `id`; nothing if there is none, or a draft.
   Result<std::optional<std::vector<Sha256>>> contexts_of(const Sha256& id, Together& next);
 
   const Model& model_;

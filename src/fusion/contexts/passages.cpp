@@ -1,10 +1,27 @@
-#include "fusion/prompt/passages.h"
+#include "fusion/contexts/passages.h"
 
 #include <algorithm>
 
 #include "engine/chunk_shape.h"
 
 namespace blend {
+
+Result<std::unique_ptr<ChunkSource>> open_passage(const ModelDescription& model,
+                                                  StoreSnapshot& snapshot, const PassageKey& key,
+                                                  std::span<const int32_t> tokens,
+                                                  RecordKind kind) {
+  const Sha256 id = chunk_id(model.fingerprint(), key.dtype, key.head, key.tenant, tokens, kind);
+  BLEND_ASSIGN(const bool there, snapshot.holds(id));
+  if (!there) return std::unique_ptr<ChunkSource>();
+  auto source = snapshot.open(id, tenant_tag(key.tenant));
+  if (!source.is_ok()) return std::unique_ptr<ChunkSource>();  // damaged, or removed since
+  const ChunkMeta& meta = (*source)->meta();
+  const bool fits =
+      has_layers_of(meta.shape, model.config()) &&
+      std::equal(meta.tokens.begin(), meta.tokens.end(), tokens.begin(), tokens.end()) &&
+      meta.contexts.empty() == (kind == RecordKind::plain);
+  return fits ? std::move(*source) : std::unique_ptr<ChunkSource>();
+}
 
 Result<StoredPassages> StoredPassages::open(const ModelDescription& model, ChunkStore* store,
                                             const PassageKey& key,
@@ -13,7 +30,6 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
   if (store != nullptr && !passages.empty()) {
     BLEND_ASSIGN(out.snapshot_, store->snapshot());
   }
-  const ModelConfig& c = model.config();
   const size_t taken = key.head.size() + key.chunk_tokens;
   std::vector<ContextPasses::Part> parts;
   for (const std::span<const int32_t> tokens : passages) {
@@ -22,21 +38,17 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
     out.ids_.push_back(id);
     parts.push_back({tokens, nullptr});
     if (out.snapshot_ == nullptr) continue;
-    BLEND_ASSIGN(const bool there, out.snapshot_->holds(id));
-    if (!there) continue;
-    auto source = out.snapshot_->open(id, tenant_tag(key.tenant));
-    if (!source.is_ok()) continue;  // damaged or removed: its rows are computed
-    const ChunkMeta& meta = (*source)->meta();
-    const bool fits =
-        has_layers_of(meta.shape, c) &&
-        std::equal(meta.tokens.begin(), meta.tokens.end(), tokens.begin(), tokens.end()) &&
-        meta.contexts.empty();
-    if (!fits) continue;
-    out.sources_.push_back(std::move(*source));
-    parts.back().stored = out.sources_.back().get();
+    for (const RecordKind kind : {RecordKind::plain, RecordKind::contextual}) {
+      BLEND_ASSIGN(auto source, open_passage(model, *out.snapshot_, key, tokens, kind));
+      if (source == nullptr) continue;
+      (kind == RecordKind::plain ? parts.back().stored : parts.back().in_context) = source.get();
+      out.sources_.push_back(std::move(source));
+    }
   }
-  if (!parts.empty())
-    out.passes_ = ContextPasses::of(parts, model.context_length() - taken, parts.size());
+  if (!parts.empty()) {
+    out.passes_ =
+        ContextPasses::of(parts, model.context_length() - taken, key.draft ? 1 : parts.size());
+  }
   return out;
 }
 

@@ -18,14 +18,20 @@ struct PassageKey {
   std::span<const int32_t> head;
   std::string_view tenant;
   size_t chunk_tokens = 0;
+  bool draft = false;  // of the chunk: one prefill, and passages as they are after the head
 };
+
+// The rows of a passage, as it is after the head or in context. Of this machine only: asking a
+// remote tier would take longer than computing them. Null: it has none, or they are damaged.
+Result<std::unique_ptr<ChunkSource>> open_passage(const ModelDescription& model,
+                                                  StoreSnapshot& snapshot, const PassageKey& key,
+                                                  std::span<const int32_t> tokens, RecordKind kind);
 
 // Used by one thread; must not outlive the store. The passages' tokens must outlive it.
 class StoredPassages {
  public:
-  // Looks each up as a plain record after the head, on this machine only: asking a remote tier
-  // would take longer than computing it. A passage that is too long for the model's context,
-  // together with the chunk, is left out. `store` may be null.
+  // Looks each up by open_passage(), as both kinds. A passage that is too long for the model's
+  // context, together with the chunk, is left out. `store` may be null.
   static Result<StoredPassages> open(const ModelDescription& model, ChunkStore* store,
                                      const PassageKey& key,
                                      std::span<const std::span<const int32_t>> passages);

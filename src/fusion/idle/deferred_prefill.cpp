@@ -7,7 +7,7 @@
 
 #include "base/threads/thread_cap.h"
 #include "engine/chunk_prefill.h"
-#include "fusion/prompt/passages.h"
+#include "fusion/contexts/passages.h"
 
 namespace blend {
 namespace {

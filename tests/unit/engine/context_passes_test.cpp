@@ -72,6 +72,27 @@ TEST_F(ContextPassesTest, WhatDoesNotFitBesideTheOthersIsLeftOut) {
   EXPECT_TRUE(ContextPasses::of(parts, 19, 3).passages().empty());
 }
 
+// Of four long passages the second and the fourth are read as they are in context, if that is
+// known.
+TEST_F(ContextPassesTest, EverySecondPrefillReadsItsPassagesInContext) {
+  std::vector<std::vector<int32_t>> texts;
+  for (int i = 0; i < 4; ++i) texts.push_back(tokens(static_cast<int>(kContextTokens), 10 + i));
+  std::vector<std::unique_ptr<ChunkSource>> plain, in_context;
+  std::vector<ContextPasses::Part> parts;
+  for (size_t i = 0; i < 4; ++i) {
+    plain.push_back(make_memory_source(record(texts[i])));
+    in_context.push_back(make_memory_source(record(texts[i])));
+    parts.push_back({texts[i], plain[i].get(), i == 3 ? nullptr : in_context[i].get()});
+  }
+  const ContextPasses passes = ContextPasses::of(parts, 1000, 4);
+  ASSERT_EQ(passes.passages().size(), 4u);
+  ChunkSource* const wanted[] = {plain[0].get(), in_context[1].get(), plain[2].get(),
+                                 plain[3].get()};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(passes.passages()[i].stored, std::vector<ChunkSource*>{wanted[i]}) << i;
+  }
+}
+
 // Rows that are loaded are those that each part has after the head, one part after the other: near
 // what the joined text has, and another result than without one of them.
 TEST_F(ContextPassesTest, StoredPartsAreLoadedOneAfterTheOther) {

@@ -63,11 +63,12 @@ TEST_F(CorpusPrecomputeTest, EachChunkIsStoredInTheContextOfTheMostSimilar) {
   std::vector<CorpusRecord> records;
   ASSERT_TRUE(run(&records).is_ok());
   ASSERT_EQ(records.size(), 6u);
-  EXPECT_EQ(store_.puts, 12) << "a head record and a contextual one each";
+  EXPECT_EQ(store_.puts, 18) << "a head record, a draft and a contextual one each";
   for (size_t i = 0; i < 6; ++i) {
     EXPECT_EQ(records[i].id, id_of(i, RecordKind::contextual));
     EXPECT_FALSE(records[i].existed);
     const ChunkMeta meta = stored(records[i].id);
+    EXPECT_FALSE(meta.draft);
     ASSERT_EQ(meta.contexts.size(), 2u);
     for (const Sha256& context : meta.contexts) {
       bool same_topic = false;
@@ -83,7 +84,7 @@ TEST_F(CorpusPrecomputeTest, ASecondRunComputesNothing) {
   ASSERT_TRUE(run().is_ok());
   std::vector<CorpusRecord> records;
   ASSERT_TRUE(run(&records).is_ok());
-  EXPECT_EQ(store_.puts, 12);
+  EXPECT_EQ(store_.puts, 18);
   for (const CorpusRecord& record : records) EXPECT_TRUE(record.existed);
 }
 
@@ -97,11 +98,67 @@ TEST_F(CorpusPrecomputeTest, AStoppedRunGoesOnWhereItEnded) {
   EXPECT_EQ(stopped.code(), BLEND_E_CALLBACK);
   EXPECT_EQ(stopped.detail(), 7);
   const int before = store_.puts;
-  EXPECT_LT(before, 12);
+  EXPECT_LT(before, 18);
+  EXPECT_TRUE(stored(id_of(5, RecordKind::contextual)).draft);
   index_ = std::make_shared<SimilarChunks>();  // another process
   ASSERT_TRUE(run().is_ok());
-  EXPECT_EQ(store_.puts, 12);
-  EXPECT_EQ(stored(id_of(5, RecordKind::contextual)).contexts.size(), 2u);
+  EXPECT_EQ(store_.puts, 18) << "no draft is made twice";
+  for (size_t i = 0; i < 6; ++i) {
+    const ChunkMeta meta = stored(id_of(i, RecordKind::contextual));
+    EXPECT_FALSE(meta.draft) << i;
+    EXPECT_EQ(meta.contexts.size(), 2u) << i;
+  }
+}
+
+// A record is the mean of prefills after passages as they are after the head, and as the drafts
+// have them.
+TEST_F(CorpusPrecomputeTest, PassagesAreReadFromDraftsToo) {
+  texts_.clear();
+  const std::vector<int32_t> shared = tokens(60, 10);
+  for (int i = 0; i < 4; ++i) {  // each is as long as the passages of a prefill
+    std::vector<int32_t> text = tokens(140, 20 + i);
+    text.insert(text.end(), shared.begin(), shared.end());
+    texts_.push_back(text);
+  }
+  options_.min_similarity = 0;
+  ASSERT_TRUE(run().is_ok());
+  const ChunkMeta meta = stored(id_of(0, RecordKind::contextual));
+  ASSERT_EQ(meta.contexts.size(), 2u);
+  // What the first text's record was made from: no other had replaced its draft then.
+  std::vector<std::unique_ptr<ChunkSource>> sources;
+  std::vector<ContextPasses::Part> parts;
+  auto snapshot = store_.snapshot();
+  for (const Sha256& id : meta.contexts) {
+    sources.push_back(std::move(*(*snapshot)->open(id)));
+    parts.push_back({sources.back()->meta().tokens, sources.back().get()});
+  }
+  const ContextPasses after_head = ContextPasses::of(parts, 1000, 2);
+  const std::vector<int32_t>& second = sources[1]->meta().tokens;
+  const auto place = std::find(texts_.begin(), texts_.end(), second) - texts_.begin();
+  const Sha256 draft_id = id_of(static_cast<size_t>(place), RecordKind::contextual);
+  ASSERT_TRUE(store_.drafts.contains(draft_id));
+  const auto draft = make_memory_source(store_.drafts.at(draft_id));
+  EXPECT_EQ(draft->meta().contexts.size(), 1u) << "of one prefill";
+  parts[1].in_context = draft.get();
+  const ContextPasses passes = ContextPasses::of(parts, 1000, 2);
+  const auto is = store_.chunks.at(id_of(0, RecordKind::contextual));
+  auto made = precompute_chunk(*model_, key_.head, meta, {}, passes.passages());
+  auto other = precompute_chunk(*model_, key_.head, meta, {}, after_head.passages());
+  ASSERT_TRUE(made.is_ok() && other.is_ok());
+  const auto same = [&](const ChunkRecord& x) {
+    return std::memcmp(x.data.data(), is->data.data(), is->data.bytes()) == 0;
+  };
+  EXPECT_TRUE(same(**made));
+  EXPECT_FALSE(same(**other)) << "the draft makes no difference";
+}
+
+TEST_F(CorpusPrecomputeTest, ATextThatIsNewAloneNeedsNoDraft) {
+  ASSERT_TRUE(run().is_ok());
+  std::vector<int32_t> text = texts_[0];
+  std::copy_n(tokens(8, 40).begin(), 8, text.begin());
+  texts_.push_back(text);
+  ASSERT_TRUE(run().is_ok());
+  EXPECT_EQ(store_.puts, 18 + 2);
 }
 
 TEST_F(CorpusPrecomputeTest, RefreshMakesAgainWhatHasOtherNeighborsNow) {

@@ -117,8 +117,9 @@ void Recorder::find(const std::string& records, uint32_t codec, const Question& 
 
 void Recorder::put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
                    const std::string& tenant, uint32_t codec,
-                   const std::vector<const blendpp::Tokens*>& contexts) {
+                   const std::vector<const blendpp::Tokens*>& contexts, uint32_t flags) {
   blendpp::PrecomputeOptions options;
+  options.flags = flags;
   options.codec = codec;
   options.tenant = tenant.c_str();
   options.chunk_prefix = prefix.data();
@@ -135,7 +136,9 @@ void Recorder::put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
   };
   const blendpp::CodecStat before = stat();
   const blendpp::Precomputed done = model_.precompute(store_, tokens, options);
-  if (done.existed) return;
+  const std::string id(reinterpret_cast<const char*>(done.id.bytes), sizeof done.id.bytes);
+  // What replaces a draft has its size.
+  if (done.existed || !seen_.insert(id).second) return;
   stored_.push_back(done.id);
   if (codec == BLEND_CODEC_DEFAULT) return;
   const blendpp::CodecStat after = stat();
@@ -177,6 +180,15 @@ std::vector<const blendpp::Tokens*> Recorder::passages(const RecordKind& kind,
   return {&joined_};
 }
 
+void Recorder::draft(const std::vector<const blendpp::Tokens*>& chunks,
+                     const blendpp::Tokens& prefix, const std::string& tenant, uint32_t codec) {
+  for (const blendpp::Tokens* chunk : chunks) {
+    const auto after = similar().context_of(*chunk, 1);
+    for (const blendpp::Tokens* passage : after) put(*passage, prefix, tenant, codec);
+    if (!after.empty()) put(*chunk, prefix, tenant, codec, after, BLEND_PUT_DRAFT);
+  }
+}
+
 void Recorder::store(const Question& question, const std::string& records, uint32_t codec) {
   const std::string owner = tenant(records, codec, question);
   blendpp::Tokens before;
@@ -195,10 +207,11 @@ void Recorder::store(const Question& question, const std::string& records, uint3
     put(chunk, prefix, owner, codec);
     if (!wanted.contextual()) continue;
     // Records as blend_precompute_corpus makes them, but only for this question: the one after the
-    // head, a prefix hit where the chunk comes first; those of the passages, whose rows are loaded;
-    // and the mean.
+    // head, a prefix hit where the chunk comes first; the drafts of the passages, whose rows are
+    // loaded; and the mean.
     const auto after = passages(wanted, question, i);
     for (const blendpp::Tokens* passage : after) put(*passage, prefix, owner, codec);
+    if (wanted.is == Is::similar) draft(after, prefix, owner, codec);
     if (!after.empty()) put(chunk, prefix, owner, codec, after);
   }
 }
@@ -210,6 +223,7 @@ void Recorder::store(const Question& question) {
 void Recorder::trim(uint64_t bytes) {
   if (store_.stat().bytes <= bytes) return;
   for (const blendpp::ChunkId& id : std::exchange(stored_, {})) store_.remove(id);
+  seen_.clear();
 }
 
 }  // namespace blend_cli

@@ -56,7 +56,11 @@ class Recorder {
   const SimilarChunks& similar();
   const std::string& corpus_mark();
   void put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix, const std::string& tenant,
-           uint32_t codec, const std::vector<const blendpp::Tokens*>& contexts = {});
+           uint32_t codec, const std::vector<const blendpp::Tokens*>& contexts = {},
+           uint32_t flags = 0);
+  // Drafts of contextual records, from which these are read when others are prefilled after them.
+  void draft(const std::vector<const blendpp::Tokens*>& chunks, const blendpp::Tokens& prefix,
+             const std::string& tenant, uint32_t codec);
   // Of K and V of the chunk that was stored last.
   uint64_t element_bytes();
   // What chunk `i` is prefilled after, for a contextual kind.
@@ -78,6 +82,7 @@ class Recorder {
   std::string corpus_mark_;               // tells two data sets apart
   std::map<uint32_t, CodecSize> sizes_;   // of codecs that were named
   std::vector<blendpp::ChunkId> stored_;  // by this run
+  std::set<std::string> seen_;            // the bytes of their ids: a draft is put twice
   uint64_t element_bytes_ = 0;            // of the store's chunks; 0: not known yet
 };
 
