@@ -111,6 +111,7 @@ Result<SampleRecords::Records> SampleRecords::drafts(
     missing.emplace_back(std::move(meta), company, records, Records(), 1);
   }
   std::vector<ChunkJob> jobs;
+  jobs.reserve(missing.size());
   for (const Making& making : missing) jobs.push_back(making.job());
   BLEND_ASSIGN(const ChunkPrefill::Records made, prefill_->run(jobs, {watch.cancel, {}}));
   for (size_t i = 0; i < made.size(); ++i) {

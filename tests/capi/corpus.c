@@ -150,16 +150,13 @@ void corpus_arguments(const fixture* f) {
   CHECK(memcmp(&plain, &contextual, sizeof plain) != 0);
   /* A draft is made again as soon as no draft is asked for, and no record becomes one. */
   named.flags = BLEND_PUT_DRAFT;
-  CHECK_CODE(BLEND_EXISTS,
-             blend_precompute(w.model, w.store, tokens[3], 11, &named, NULL, &err));
+  CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens[3], 11, &named, NULL, &err));
   CHECK_OK(blend_precompute(w.model, w.store, tokens[3], 12, &named, &contextual, &err));
-  CHECK_CODE(BLEND_EXISTS,
-             blend_precompute(w.model, w.store, tokens[3], 12, &named, NULL, &err));
+  CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens[3], 12, &named, NULL, &err));
   named.flags = 0;
   CHECK_OK(blend_precompute(w.model, w.store, tokens[3], 12, &named, &plain, &err));
   CHECK(memcmp(&plain, &contextual, sizeof plain) == 0);
-  CHECK_CODE(BLEND_EXISTS,
-             blend_precompute(w.model, w.store, tokens[3], 12, &named, NULL, &err));
+  CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens[3], 12, &named, NULL, &err));
   named.flags = BLEND_PUT_DRAFT;
   named.n_contexts = 0;
   CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "draft",
