@@ -15,9 +15,10 @@ extern "C" {
 #define BLEND_PUT_AFTER_BOS 2u  /* blend_precompute only: also stores a copy prefilled after BOS
                                    alone, so that the chunk is a prefix hit when it comes first. No
                                    effect where the model has no BOS, or BOS is the chunk prefix */
-#define BLEND_PUT_DRAFT 4u      /* blend_precompute only, with `contexts`: by one prefill after all of
-                                   them. A fuse takes the record as any other. A later call without
-                                   this flag makes it again */
+#define BLEND_PUT_DRAFT 4u      /* blend_precompute only, with `contexts`: makes a draft of the
+                                   contextual record, by one prefill after the first of them, up to
+                                   about BLEND_CONTEXT_TOKENS. A fuse takes it as any other record.
+                                   A later call without this flag makes it again */
 
 /* A passage that stands before a chunk while the chunk is prefilled; it is not stored with the
  * chunk. Passages of fewer than BLEND_CONTEXT_TOKENS stand one after the other in one prefill, until
@@ -50,9 +51,9 @@ typedef struct blend_precompute_options {
                                   is stored. Give the most similar texts first, enough for two to
                                   four prefills; blend_precompute_corpus finds them. Passages that
                                   the store holds after the same chunk_prefix are loaded. Every
-                                  second prefill loads their contextual records, if they have any:
-                                  so make a draft of each text first (BLEND_PUT_DRAFT), which halves
-                                  the error of long prompts. The id is not that of the record
+                                  second prefill loads their contextual records, if they have any.
+                                  So make a draft of each text first (BLEND_PUT_DRAFT): that lowers
+                                  the error of prompts of many chunks. The id is not that of the record
                                   without passages, and does not depend on
                                   which passages they are. blend_fuse prefers the contextual record,
                                   except where the chunk stands first. blend_precompute only */
@@ -140,8 +141,8 @@ typedef struct blend_corpus_options {
   uint32_t n_contexts; /* prefills of each text, at most BLEND_MOST_CONTEXTS; 0 (default): 4. Each
                           has a similar chunk before the text, or several short ones that come to
                           BLEND_CONTEXT_TOKENS; BLEND_MOST_CONTEXTS chunks in all. It costs a
-                          prefill of the text's own rows. So do the record after the head, and with 2
-                          and more a draft */
+                          prefill of the text's own rows. The record after the head costs one more,
+                          and with 2 and more the draft does */
   uint32_t reserved;   /* 0 */
   double min_similarity; /* 0 to 0.9: less similar chunks are not used as context; default 0 */
   blend_progress_fn progress; /* records: for each text the one after the head, the draft if there
@@ -160,8 +161,9 @@ BLEND_API int32_t blend_corpus_options_init(blend_corpus_options *options, size_
  * The passages are sought among `chunks` and those that the store holds after the same head.
  * Similarity is the cosine of TF-IDF weights over token ids. Not used as context: chunks with a
  * similarity of 0.9 or more, which say the same, and chunks of ten tokens or fewer.
- * First all get a draft of their contextual record, by one prefill; then the records are made, and
- * every second prefill loads its passages from drafts.
+ * With n_contexts of 2 and more the texts first get drafts of their contextual records, by one
+ * prefill each; then every second prefill of a record loads its passages from these, or from
+ * finished records.
  * BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. Called again after a stop, it
  * goes on from there. Removing a chunk does not change the contextual records that were made with
  * it, until they are refreshed. chunks: [n]. Errors name the chunk; they are those of

@@ -64,8 +64,8 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
   const bool draft = (o.flags & BLEND_PUT_DRAFT) != 0;
   if (draft && request.contexts.empty()) {
     return Status{BLEND_E_INVALID_ARGUMENT,
-                  "a draft needs context passages: give some in `contexts`, or leave the "
-                  "flag out"};
+                  "a draft is made after context passages: give blend_precompute some in "
+                  "`contexts`, or leave the flag out"};
   }
   request.meta =
       describe_chunk(m, resolve_kv_dtype(store, m), request.prefix, request.tenant, chunk,

@@ -54,10 +54,9 @@ class InsideMass {
 // The layer at which outside() is measured.
 uint32_t outside_layer(const ModelConfig& config);
 
-// Measures outside(). The text before a chunk is one token, which draws the attention that the
-// first token of any prompt draws, and the chunk's own beginning, whose rows its prefill has
-// computed. So only that one token has to be computed besides, once for all chunks. Used by one
-// thread.
+// Measures outside(). The text before a chunk is one token and the chunk's own beginning. The token
+// draws the attention that the first token of a prompt draws; it is computed once for all chunks.
+// The rows of the beginning are those that the chunk's prefill has computed. Used by one thread.
 class OutsideMass {
  public:
   // first: the token that prompts begin with; negative: there is none. The model must outlive it.

@@ -31,10 +31,10 @@ class ContextPasses {
     ChunkSource* in_context = nullptr;  // as it is among others; null: not known
   };
   // The most similar first: it comes next to the chunk. Every second prefill takes its passages as
-  // they are in context. In a short prompt the rows before a chunk are nearly as after the head, in
-  // a long one they have seen others too, and the mean of both serves either. A part without room
-  // among the others of its prefill is left out; room: tokens of a prefill before the chunk. most:
-  // prefills.
+  // they are in context. In a short prompt the rows before a chunk are nearly as after the head. In
+  // a long one they have seen other passages. The mean over both kinds serves both. A part without
+  // room among the others of its prefill is left out; room: tokens of a prefill before the chunk.
+  // most: prefills.
   static ContextPasses of(std::span<const Part> parts, size_t room, size_t most);
 
   std::span<const ContextPassage> passages() const { return passages_; }

@@ -94,6 +94,7 @@ Status CorpusPrecompute::store_heads(std::span<const CorpusText> texts, std::vec
 Status CorpusPrecompute::store_drafts(std::span<const CorpusText> texts, const Watch& watch) {
   std::vector<size_t> missing;
   for (size_t i = 0; i < texts.size(); ++i) {
+    BLEND_RETURN_IF_ERROR(watch.report(texts.size(), n_steps(texts)));
     BLEND_ASSIGN(const bool there, store_.contains(describe(texts[i], RecordKind::contextual).id));
     if (!there) missing.push_back(i);
   }
@@ -107,6 +108,9 @@ Status CorpusPrecompute::store_drafts(std::span<const CorpusText> texts, const W
     auto company = company_of(texts[i], true, next.snapshot);
     if (!company.is_ok()) return company.status().with_context(name);
     if (company->ids.empty()) continue;
+    // Another may have finished it meanwhile: a draft must not replace it.
+    BLEND_ASSIGN(const bool there, next.snapshot->holds(meta.id));
+    if (there) continue;
     meta.contexts = company->ids;
     meta.draft = true;
     next.companies.push_back(std::move(*company));

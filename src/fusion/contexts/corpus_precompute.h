@@ -5,13 +5,13 @@
 // contextual record is the mean over the chunk's most similar chunks (engine/chunk_prefill.h).
 // Similar chunks are retrieved together, so they resemble what stands before the chunk in a prompt.
 //
-// In a prompt the rows of such a passage have seen other passages. Those of its head record have
-// not, and a chunk that is prefilled after them takes over what they lack. So contextual records
-// are made in two rounds. In the first each chunk gets a draft, by one prefill after passages that
-// are read from head records. In the second it is prefilled n_contexts times; every second time the
-// passages are read from the drafts, or from the records that have replaced them
-// (engine/context_passes.h). So a chunk costs 2 + n_contexts passes over its own rows in all.
-// Chunks that are too short to keep the CPU busy are prefilled together.
+// In a prompt the rows of such a passage have seen other passages. The rows of its head record have
+// not, and a chunk that is prefilled after them differs as they do. So contextual records are made
+// in two rounds. In the first each chunk gets a draft, by one prefill after passages that are read
+// from head records. In the second it is prefilled n_contexts times. Every second time the passages
+// are read from drafts, or from the records that have replaced them (engine/context_passes.h). So a
+// chunk costs at most 2 + n_contexts passes over its own rows. Chunks that are too short to keep
+// the CPU busy are prefilled together.
 #pragma once
 
 #include <functional>

@@ -32,13 +32,17 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
   }
   const size_t taken = key.head.size() + key.chunk_tokens;
   std::vector<ContextPasses::Part> parts;
+  size_t n_tokens = 0;
   for (const std::span<const int32_t> tokens : passages) {
+    if (key.draft && enough_passages(parts.size(), n_tokens, 1)) break;
     if (taken + tokens.size() > model.context_length()) continue;
     const Sha256 id = chunk_id(model.fingerprint(), key.dtype, key.head, key.tenant, tokens);
     out.ids_.push_back(id);
     parts.push_back({tokens, nullptr});
+    n_tokens += tokens.size();
     if (out.snapshot_ == nullptr) continue;
     for (const RecordKind kind : {RecordKind::plain, RecordKind::contextual}) {
+      if (key.draft && kind == RecordKind::contextual) continue;  // its only prefill reads none
       BLEND_ASSIGN(auto source, open_passage(model, *out.snapshot_, key, tokens, kind));
       if (source == nullptr) continue;
       (kind == RecordKind::plain ? parts.back().stored : parts.back().in_context) = source.get();

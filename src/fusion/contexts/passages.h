@@ -18,7 +18,7 @@ struct PassageKey {
   std::span<const int32_t> head;
   std::string_view tenant;
   size_t chunk_tokens = 0;
-  bool draft = false;  // of the chunk: one prefill, and passages as they are after the head
+  bool draft = false;  // of the chunk: one prefill, after as many passages as that takes
 };
 
 // The rows of a passage, as it is after the head or in context. Of this machine only: asking a

@@ -171,7 +171,10 @@ void ServerLink::upload_queued(const Sha256& id) noexcept {
 Status ServerLink::upload(const Sha256& id, bool* existed) {
   BLEND_ASSIGN(const auto chunk, disk_->stored(id));
   // A chunk is not written twice there, so a draft would stay.
-  if (chunk->layout().meta.draft) return Status::ok();
+  if (chunk->layout().meta.draft) {
+    *existed = true;  // there is nothing to do
+    return Status::ok();
+  }
   return tier_->put(*chunk, existed);
 }
 

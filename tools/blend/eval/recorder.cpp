@@ -211,7 +211,7 @@ void Recorder::store(const Question& question, const std::string& records, uint3
     // loaded; and the mean.
     const auto after = passages(wanted, question, i);
     for (const blendpp::Tokens* passage : after) put(*passage, prefix, owner, codec);
-    if (wanted.is == Is::similar) draft(after, prefix, owner, codec);
+    if (wanted.is == Is::similar && wanted.n_passages > 1) draft(after, prefix, owner, codec);
     if (!after.empty()) put(chunk, prefix, owner, codec, after);
   }
 }
