@@ -2,10 +2,10 @@
 //
 // So that calibration measures what `blend precompute` stores of a corpus
 // (fusion/contexts/corpus_precompute.h). The chunks of all samples are the corpus. Records are made
-// for one sample at a time, because those of all would not fit into memory. Where a
-// corpus would read a passage from a finished record, here it is read from the draft. The record of
-// a corpus's first chunk is the same to the bit. What is read as a passage again and again is kept,
-// up to 256 MiB.
+// for one sample at a time, because those of all would not fit into memory. Where a corpus would
+// read a passage from a finished record, here it is read from the draft. The record of a corpus's
+// first chunk is the same to the bit. What is read as a passage again and again is kept, up to
+// 256 MiB.
 #pragma once
 
 #include <map>

@@ -115,9 +115,8 @@ struct ChunkMeta {
   // most kMostContexts. Empty: the record is plain. They describe the record and are not part of
   // its id.
   std::vector<Sha256> contexts;
-  // Of a contextual record: passages of other chunks are read from it, until it is made again from
-  // passages that have contextual records themselves (fusion/contexts/corpus_precompute.h). A fuse
-  // takes it as any other.
+  // A contextual record that is to be made again, when its passages have contextual records too
+  // (fusion/contexts/corpus_precompute.h). Until then a fuse takes it as any other.
   bool draft = false;
   ChunkName name;
   // How a store holds it; meaningless in a record that is to be put.
