@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "engine/precompute.h"
+#include "fusion/contexts/passages.h"
 #include "support/engine_fixture.h"
 #include "support/fake_store.h"
 
@@ -150,6 +151,44 @@ TEST_F(CorpusPrecomputeTest, PassagesAreReadFromDraftsToo) {
   };
   EXPECT_TRUE(same(**made));
   EXPECT_FALSE(same(**other)) << "the draft makes no difference";
+}
+
+// Another process makes the last record while drafts are written.
+TEST_F(CorpusPrecomputeTest, ADraftReplacesNoFinishedRecord) {
+  class Shared : public FakeStore {
+   public:
+    Status put_async(std::shared_ptr<const ChunkRecord> record) override {
+      if (record->meta.draft && finished != nullptr) chunks[finished->meta.id] = finished;
+      return FakeStore::put_async(std::move(record));
+    }
+    std::shared_ptr<const ChunkRecord> finished;
+  };
+  ASSERT_TRUE(run().is_ok());
+  Shared store;
+  store.finished = store_.chunks.at(id_of(5, RecordKind::contextual));
+  std::vector<CorpusText> list;
+  for (const auto& text : texts_) list.push_back({text, {}});
+  SimilarChunks index;
+  ASSERT_TRUE(CorpusPrecompute(*model_, store, index, key_, options_).run(list, {}, {}).is_ok());
+  EXPECT_EQ(store.drafts.size(), 5u);
+  EXPECT_EQ(store.chunks.at(id_of(5, RecordKind::contextual)), store.finished);
+}
+
+// A host may name passages for several prefills: a draft takes those of one.
+TEST_F(CorpusPrecomputeTest, ADraftIsAfterThePassagesOfOnePrefill) {
+  std::vector<std::vector<int32_t>> texts;
+  for (int i = 0; i < 4; ++i) texts.push_back(tokens(120, 30 + i));
+  const std::vector<std::span<const int32_t>> passages(texts.begin(), texts.end());
+  PassageKey key{key_.dtype, key_.head, "", 20};
+  auto record = StoredPassages::open(*model_, nullptr, key, passages);
+  ASSERT_TRUE(record.is_ok());
+  EXPECT_EQ(record->ids().size(), 4u);
+  key.draft = true;
+  auto draft = StoredPassages::open(*model_, nullptr, key, passages);
+  ASSERT_TRUE(draft.is_ok());
+  EXPECT_EQ(draft->ids().size(), 2u);
+  ASSERT_EQ(draft->passages().size(), 1u);
+  EXPECT_EQ(draft->passages()[0].tokens.size(), 240u);
 }
 
 TEST_F(CorpusPrecomputeTest, ATextThatIsNewAloneNeedsNoDraft) {
