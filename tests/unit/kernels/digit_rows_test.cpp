@@ -64,8 +64,9 @@ class DigitRows : public ::testing::TestWithParam<std::string> {
 };
 
 // Elsewhere the other tests have nothing to look at.
-TEST_P(DigitRows, AreTakenWithAvx2Alone) {
-  EXPECT_EQ(!taken().empty(), std::string(simd_name()) == "AVX2");
+TEST_P(DigitRows, AreTakenWithAvx2AndVnni) {
+  const bool taking = std::string(simd_name()) == "AVX2" || int8_path() == Int8Path::avx512_vnni;
+  EXPECT_EQ(!taken().empty(), taking);
 }
 
 // Lengths that leave units of fewer than eight blocks, counts of rows of W and of x that leave
@@ -156,7 +157,7 @@ TEST_P(DigitRows, KeepWhatTheyAreOf) {
       double sums[2] = {};
       for (size_t i = 0; i < kDigitGroup; ++i) {
         const auto digit = [&](size_t d) {
-          return static_cast<int>(row.digits[(g * 3 + d) * kDigitGroup + i]);
+          return static_cast<int>(row.digits[DigitRow::at(g) + d * DigitRow::kDigitStride + i]);
         };
         for (size_t d = 0; d < 3; ++d) ASSERT_LE(std::abs(digit(d)), 64);
         const double got =
@@ -174,20 +175,20 @@ TEST_P(DigitRows, KeepWhatTheyAreOf) {
     }
   }
   test::SplitMix random(8);
-  const std::string w = test::random_blocks(BlockType::q4_0, k, 1.0, random);
+  const std::string w = test::random_blocks(BlockType::q5_0, k, 1.0, random);
   for (const float odd : {NAN, INFINITY, -INFINITY}) {
     std::vector<float> x(kRows * k, 1.0f);
     x[40] = odd;
-    EXPECT_TRUE(std::isnan(product(BlockType::q4_0, w, x, 0, 1, 1, false)[0])) << odd;
-    EXPECT_TRUE(std::isfinite(product(BlockType::q4_0, w, x, 1, 1, 1, false)[0]));
+    EXPECT_TRUE(std::isnan(product(BlockType::q5_0, w, x, 0, 1, 1, false)[0])) << odd;
+    EXPECT_TRUE(std::isfinite(product(BlockType::q5_0, w, x, 1, 1, 1, false)[0]));
   }
   for (const float tiny : {0.0f, 1e-38f, 1e-42f}) {  // less than any weight makes visible
     const std::vector<float> x(kRows * k, tiny);
-    EXPECT_EQ(product(BlockType::q4_0, w, x, 0, 1, 1, false)[0], 7.0f) << tiny;
+    EXPECT_EQ(product(BlockType::q5_0, w, x, 0, 1, 1, false)[0], 7.0f) << tiny;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, DigitRows, testing::ValuesIn(test::machine_simd()),
+INSTANTIATE_TEST_SUITE_P(Targets, DigitRows, testing::ValuesIn(test::machine_isas()),
                          [](const auto& tested) { return test::isa_test_name(tested.param); });
 
 }  // namespace
