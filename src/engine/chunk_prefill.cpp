@@ -4,6 +4,8 @@
 #include <numeric>
 #include <string>
 
+#include "engine/chunk_shape.h"
+
 namespace blend {
 namespace {
 
@@ -40,6 +42,10 @@ struct ChunkPrefill::Lane {
         first_slot(n_head + static_cast<uint32_t>(after == nullptr ? 0 : after->tokens.size()) -
                    n_fresh),
         inside(n_fresh, first_slot + n_fresh, of.n_tokens()) {}
+
+  // After others of a sequence, which are in the slots before `slot`.
+  Lane(Work& of, size_t pass, uint32_t slot)
+      : work(&of), number(pass), n_fresh(0), first_slot(slot), inside(0, slot, of.n_tokens()) {}
 
   uint32_t n_rows() const { return n_fresh + work->n_tokens(); }
 
@@ -202,12 +208,23 @@ Status ChunkPrefill::compute_layer(Group& group, uint32_t layer, Tensor x, Tenso
     }
     return Status::ok();
   }
-  std::vector<Forward::Part> parts;
-  for (Lane& lane : group.lanes) {
-    parts.push_back({lane.first_row, lane.n_rows(), lane.inside.out()});
+  // As many lanes at a time as products take rows; one that has more is alone.
+  const size_t most = model_.backend().traits().block_rows;
+  for (size_t i = 0; i < group.lanes.size();) {
+    const size_t first = i;
+    const uint32_t row = group.lanes[first].first_row;
+    uint32_t n_rows = 0;
+    std::vector<Forward::Part> parts;
+    for (; i < group.lanes.size(); ++i) {
+      Lane& lane = group.lanes[i];
+      if (i > first && n_rows + lane.n_rows() > most) break;
+      parts.push_back({n_rows, lane.n_rows(), lane.inside.out()});
+      n_rows += lane.n_rows();
+    }
+    BLEND_RETURN_IF_ERROR(forward_->finish_parts(
+        layer, *cache_, layer, *ropes_, x.slice(row, n_rows), pos + row, parts,
+        [&](size_t part) { return place_lane(first + part); }, watch));
   }
-  BLEND_RETURN_IF_ERROR(
-      forward_->finish_parts(layer, *cache_, layer, *ropes_, x, pos, parts, place_lane, watch));
   for (Lane& lane : group.lanes) lane.inside.add();
   return Status::ok();
 }
@@ -286,10 +303,28 @@ std::vector<ChunkPrefill::Group> ChunkPrefill::groups_of(std::span<Work> works,
   return groups;
 }
 
+std::vector<ChunkPrefill::Group> ChunkPrefill::groups_of(
+    std::span<Work> works, std::span<const Sequence> sequences) const {
+  const size_t most = model_.backend().traits().block_rows;
+  std::vector<Group> groups;
+  std::vector<size_t> passes(works.size(), 0);
+  for (const Sequence& sequence : sequences) {
+    size_t rows = 0;
+    for (const size_t job : sequence) rows += works[job].n_tokens();
+    // A sequence is not split: in each layer its rows are where the next ones look for them.
+    if (groups.empty() || groups.back().n_rows + rows > most) groups.emplace_back();
+    auto slot = static_cast<uint32_t>(head_.size());
+    for (const size_t job : sequence) {
+      groups.back().add(Lane(works[job], passes[job]++, slot));
+      slot += works[job].n_tokens();
+    }
+  }
+  return groups;
+}
+
 Result<ChunkPrefill::Records> ChunkPrefill::run(std::span<ChunkJob> jobs, const Watch& watch) {
-  Records records;
-  if (jobs.empty()) return records;
-  size_t rows = rows_;
+  if (jobs.empty()) return Records();
+  size_t rows = 0;
   for (const ChunkJob& job : jobs) {
     size_t most = job.meta.tokens.size();
     for (const ContextPassage& passage : job.passages) {
@@ -299,14 +334,53 @@ Result<ChunkPrefill::Records> ChunkPrefill::run(std::span<ChunkJob> jobs, const 
     rows = std::max(rows, most);
   }
   BLEND_ASSIGN(std::vector<Work> works, works_of(jobs));
-  std::vector<Group> groups = groups_of(works, jobs);
+  return run_groups(works, groups_of(works, jobs), rows, watch);
+}
+
+size_t ChunkPrefill::most_in_sequences() const {
+  constexpr size_t kMostBytes = 512u << 20;
+  const size_t values = chunk_shape(model_.config(), 1, DType::f16).total_bytes() / 2;
+  const auto each = static_cast<size_t>(model_.backend().traits().activation_bytes);
+  return kMostBytes / (values * each);
+}
+
+Result<ChunkPrefill::Records> ChunkPrefill::run_in_sequences(std::span<ChunkJob> jobs,
+                                                             std::span<const Sequence> sequences,
+                                                             const Watch& watch) {
+  if (jobs.empty()) return Records();
+  size_t rows = 0;
+  std::vector<size_t> n_passes(jobs.size(), 0);
+  for (const Sequence& sequence : sequences) {
+    size_t n = 0;
+    for (const size_t job : sequence) {
+      n += jobs[job].meta.tokens.size();
+      ++n_passes[job];
+      BLEND_RETURN_IF_ERROR(named(check_fits(n), jobs[job].name));
+    }
+    rows = std::max(rows, n);
+  }
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (n_passes[i] == 0) {
+      return named({BLEND_E_INVALID_ARGUMENT, "the chunk is in no sequence"}, jobs[i].name);
+    }
+  }
+  BLEND_ASSIGN(std::vector<Work> works, works_of(jobs));
+  for (size_t i = 0; i < works.size(); ++i) works[i].n_passes = n_passes[i];
+  return run_groups(works, groups_of(works, sequences), rows, watch);
+}
+
+Result<ChunkPrefill::Records> ChunkPrefill::run_groups(std::span<Work> works,
+                                                       std::vector<Group> groups, size_t rows,
+                                                       const Watch& watch) {
+  Records records;
   uint32_t together = 0;
   uint64_t n_lanes = 0, n_done = 0;
   for (const Group& group : groups) {
     together = std::max(together, group.n_rows);
     n_lanes += group.lanes.size();
   }
-  BLEND_RETURN_IF_ERROR(reserve(static_cast<uint32_t>(rows), together, watch));
+  BLEND_RETURN_IF_ERROR(
+      reserve(static_cast<uint32_t>(std::max<size_t>(rows, rows_)), together, watch));
   for (Group& group : groups) {
     const Watch part{watch.cancel, [&](uint64_t layer, uint64_t n_layers) {
                        if (!watch.progress) return 0;

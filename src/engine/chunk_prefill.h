@@ -10,7 +10,8 @@
 // Chunks are short, and a product of few rows does not use the CPU as well as one of many. So
 // prefills of several chunks, or of one after several passages, go through the layers together:
 // every product is of the rows of all, and in each layer they take turns in the slots of the cache
-// after the head, where each attends to its own rows.
+// after the head, where each attends to its own rows. Chunks of a sequence stand in slots that
+// follow each other, so that each attends to those before it as well.
 #pragma once
 
 #include <memory>
@@ -62,6 +63,16 @@ class ChunkPrefill {
   using Records = std::vector<std::shared_ptr<ChunkRecord>>;
   Result<Records> run(std::span<ChunkJob> jobs, const Watch& watch);
 
+  // Most tokens of jobs that are prefilled in sequences: their sums, K and V of all layers before
+  // they are rounded, take 512 MiB.
+  size_t most_in_sequences() const;
+  // The records of jobs without passages as they are among each other. Each sequence, indices of
+  // jobs, is prefilled after the head as one text. A record is the mean over the sequences that its
+  // chunk is in, each of which has it once; there must be one.
+  using Sequence = std::vector<size_t>;
+  Result<Records> run_in_sequences(std::span<ChunkJob> jobs, std::span<const Sequence> sequences,
+                                   const Watch& watch);
+
  private:
   struct Work;   // of a job
   struct Lane;   // one prefill of a chunk
@@ -74,6 +85,10 @@ class ChunkPrefill {
   Status compute_head(const Watch& watch);
   Result<std::vector<Work>> works_of(std::span<ChunkJob> jobs) const;
   std::vector<Group> groups_of(std::span<Work> works, std::span<const ChunkJob> jobs) const;
+  std::vector<Group> groups_of(std::span<Work> works, std::span<const Sequence> sequences) const;
+  // `rows`: the most after the head.
+  Result<Records> run_groups(std::span<Work> works, std::vector<Group> groups, size_t rows,
+                             const Watch& watch);
   Status compute(Group& group, const Watch& watch);
   Status compute_layer(Group& group, uint32_t layer, Tensor x, Tensor kv, const uint32_t* pos,
                        const Watch& watch);

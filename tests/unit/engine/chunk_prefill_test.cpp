@@ -98,6 +98,90 @@ TEST_F(ChunkPrefillTest, AContextualRecordIsTheMeanOverItsPassages) {
   }
 }
 
+// In a sequence a chunk is as in a prompt: after the chunks before it.
+TEST_F(ChunkPrefillTest, ARecordOfSequencesIsTheMeanOverThem) {
+  ChunkPrefill prefill(*model_, head_);
+  ChunkJob jobs[] = {{describe(head_, chunk_), {}},
+                     {describe(head_, other_), {}},
+                     {describe(head_, passage_), {}}};
+  const ChunkPrefill::Sequence sequences[] = {{0, 1, 2}, {2, 0}, {1}};
+  auto records = prefill.run_in_sequences(jobs, sequences, {});
+  ASSERT_TRUE(records.is_ok()) << records.status().message();
+  const Record chunk = plain(head_, chunk_), after = plain(joined(head_, passage_), chunk_);
+  EXPECT_LT(mean_difference(*(*records)[0], {chunk, after}), 1e-4f);
+  EXPECT_GT(difference(*(*records)[0], *chunk), 1e-3f);
+  const Record other = plain(head_, other_), second = plain(joined(head_, chunk_), other_);
+  EXPECT_LT(mean_difference(*(*records)[1], {other, second}), 1e-4f);
+  const Record passage = plain(head_, passage_);
+  const Record third = plain(joined(joined(head_, chunk_), other_), passage_);
+  EXPECT_LT(mean_difference(*(*records)[2], {passage, third}), 1e-4f);
+  for (const auto& record : *records) {
+    ASSERT_EQ(record->meta.impact.size(), record->meta.tokens.size());
+    for (const RowImpact& row : record->meta.impact) {
+      EXPECT_GE(row.inside, 0.0f);
+      EXPECT_LE(row.inside, 1.0f);
+    }
+  }
+}
+
+// Products take some hundred rows: a sequence goes through a layer in parts.
+TEST_F(ChunkPrefillTest, ASequenceMayBeLongerThanABlock) {
+  test::RandomModelSpec spec;
+  spec.context = 1024;
+  model_ = load(spec);
+  std::vector<ChunkJob> jobs;
+  std::vector<int32_t> before = head_;
+  ChunkPrefill::Sequence all;
+  const size_t most = model_->backend().traits().block_rows;
+  size_t rows = 0;
+  for (size_t i = 0; rows <= most + 100; ++i) {
+    const auto text = tokens(90 + 20 * i, 30 + i);
+    jobs.push_back({describe(head_, text), {}});
+    all.push_back(i);
+    rows += text.size();
+  }
+  ASSERT_LE(head_.size() + rows, model_->context_length());
+  std::vector<std::vector<int32_t>> texts;
+  for (const ChunkJob& job : jobs) texts.push_back(job.meta.tokens);
+  auto records = ChunkPrefill(*model_, head_).run_in_sequences(jobs, {&all, 1}, {});
+  ASSERT_TRUE(records.is_ok()) << records.status().message();
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_LT(difference(*(*records)[i], *plain(before, texts[i])), 1e-4f) << i;
+    before = joined(before, texts[i]);
+  }
+}
+
+// Layers that do not attend go on from the chunk before too.
+TEST_F(ChunkPrefillTest, ASequenceOfAHybridIsOneText) {
+  for (const char* family : {"lfm2", "qwen35", "granite4_h"}) {
+    SCOPED_TRACE(family);
+    model_ = load(test::random_family(family));
+    ASSERT_NE(model_, nullptr);
+    ChunkJob jobs[] = {{describe(head_, chunk_), {}}, {describe(head_, other_), {}}};
+    const ChunkPrefill::Sequence both = {0, 1};
+    auto records = ChunkPrefill(*model_, head_).run_in_sequences(jobs, {&both, 1}, {});
+    ASSERT_TRUE(records.is_ok()) << records.status().message();
+    ChunkJob after[] = {{describe(head_, other_), {}}};
+    const ContextPassage passages[] = {{chunk_}};
+    after[0].passages = passages;
+    auto computed = ChunkPrefill(*model_, head_).run(after, {});
+    ASSERT_TRUE(computed.is_ok()) << computed.status().message();
+    const ChunkRecord &a = *(*records)[1], &b = *(*computed)[0];
+    ASSERT_EQ(a.data.bytes(), b.data.bytes());
+    const auto* x = reinterpret_cast<const float*>(a.data.data());
+    const auto* y = reinterpret_cast<const float*>(b.data.data());
+    for (size_t i = 0; i < a.data.bytes() / sizeof(float); ++i) ASSERT_NEAR(x[i], y[i], 1e-4f) << i;
+  }
+}
+
+TEST_F(ChunkPrefillTest, AChunkInNoSequenceIsAnError) {
+  ChunkJob jobs[] = {{describe(head_, chunk_), {}, "chunk 7"}, {describe(head_, other_), {}}};
+  const ChunkPrefill::Sequence one = {1};
+  const auto records = ChunkPrefill(*model_, head_).run_in_sequences(jobs, {&one, 1}, {});
+  EXPECT_EQ(records.status().code(), BLEND_E_INVALID_ARGUMENT);
+  EXPECT_NE(records.status().message().find("chunk 7"), std::string::npos);
+}
+
 TEST_F(ChunkPrefillTest, AStoredPassageIsAsGoodAsAComputedOne) {
   const Record stored = plain(head_, passage_);
   const auto source = make_memory_source(stored);
