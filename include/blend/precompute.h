@@ -116,8 +116,9 @@ typedef struct blend_corpus_chunk {
 /* The result for one text. Valid during the call of `on_record` only. */
 typedef struct blend_corpus_record {
   uint32_t struct_size;
-  uint32_t n_contexts; /* passages of the contextual record; 0: there is no contextual record, since
-                          no other chunk is similar */
+  uint32_t n_contexts; /* chunks that the contextual record names as its context, at most
+                          BLEND_MOST_CONTEXTS; 0: there is no contextual record, since no other
+                          chunk is similar */
   uint64_t index;      /* of the text */
   uint64_t existed;    /* 1: nothing was computed */
   blend_chunk_id id;   /* of the contextual record, or of the one after the head alone */
@@ -126,8 +127,8 @@ typedef struct blend_corpus_record {
 /* Non-zero stops with BLEND_E_CALLBACK. On the calling thread. */
 typedef int32_t (*blend_corpus_fn)(void *user, const blend_corpus_record *record);
 
-#define BLEND_CORPUS_REFRESH 1u   /* also compute those contextual records again whose most similar
-                                     chunks have changed */
+#define BLEND_CORPUS_REFRESH 1u   /* also compute those contextual records again whose context has
+                                     changed */
 #define BLEND_CORPUS_HEAD_ONLY 2u /* no contextual records */
 
 typedef struct blend_corpus_options {
@@ -138,11 +139,9 @@ typedef struct blend_corpus_options {
   const int32_t *chunk_prefix; /* the prompt head, as in blend_precompute_options */
   size_t n_chunk_prefix;
   const char *tenant;  /* chunks of other tenants are not used as context */
-  uint32_t n_contexts; /* prefills of each text, at most BLEND_MOST_CONTEXTS; 0 (default): 4. Each
-                          has a similar chunk before the text, or several short ones that come to
-                          BLEND_CONTEXT_TOKENS; BLEND_MOST_CONTEXTS chunks in all. It costs a
-                          prefill of the text's own rows. The record after the head costs one more,
-                          and with 2 and more the draft does */
+  uint32_t n_contexts; /* prefills of each text in context, at most BLEND_MOST_CONTEXTS;
+                          0 (default): 4. Each costs a prefill of the text's own rows. The record
+                          after the head costs one more, and so does the draft of a short text */
   uint32_t reserved;   /* 0 */
   double min_similarity; /* 0 to 0.9: less similar chunks are not used as context; default 0 */
   blend_progress_fn progress; /* records: for each text the one after the head, the draft if there
@@ -161,9 +160,12 @@ BLEND_API int32_t blend_corpus_options_init(blend_corpus_options *options, size_
  * The passages are sought among `chunks` and those that the store holds after the same head.
  * Similarity is the cosine of TF-IDF weights over token ids. Not used as context: chunks with a
  * similarity of 0.9 or more, which say the same, and chunks of ten tokens or fewer.
- * With n_contexts of 2 and more the texts first get drafts of their contextual records, by one
- * prefill each; then every second prefill of a record loads its passages from these, or from
- * finished records.
+ * Texts of BLEND_CONTEXT_TOKENS and more are prefilled together with similar ones, up to 2,048
+ * tokens as one text, n_contexts times in other orders; their sums take at most 512 MiB. Shorter
+ * texts, and one that is added later, are prefilled after similar texts, as by `contexts` of
+ * blend_precompute. With n_contexts of 2 and more they first get drafts of their contextual
+ * records, by one prefill each; then every second prefill of a record loads its passages from
+ * these, or from finished records.
  * BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. Called again after a stop, it
  * goes on from there. Removing a chunk does not change the contextual records that were made with
  * it, until they are refreshed. chunks: [n]. Errors name the chunk; they are those of

@@ -18,19 +18,35 @@ Result<std::unique_ptr<SampleRecords>> SampleRecords::create(const Model& model,
       // Any id will do that belongs to the text alone.
       const Sha256 id = describe_chunk(model, DType::f32, {}, "", *s.tokens).id;
       BLEND_RETURN_IF_ERROR(out->index_.add(id, *s.tokens));
-      out->texts_.emplace(id, *s.tokens);
+      if (out->places_.emplace(id, out->texts_.size()).second) {
+        out->texts_.push_back({id, *s.tokens});
+      }
     }
   }
   return out;
 }
 
-ChunkPrefill& SampleRecords::prefill_after(const std::vector<int32_t>& prefix) {
-  if (!prefill_.has_value() || prefix != prefix_) {
-    prefill_.reset();
-    prefix_ = prefix;
-    prefill_.emplace(model_, prefix_);
+Status SampleRecords::prefill_after(const std::vector<int32_t>& prefix) {
+  if (prefill_.has_value() && prefix == prefix_) return Status::ok();
+  prefill_.reset();
+  cluster_of_.clear();
+  prefix_ = prefix;
+  prefill_.emplace(model_, prefix_);
+  const size_t most =
+      std::min(model_.context_length() - prefix_.size(), prefill_->most_in_sequences());
+  std::vector<ClusterText> candidates;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    if (texts_[i].tokens.size() < kContextTokens) continue;
+    candidates.push_back(texts_[i]);
+    places.push_back(i);
   }
-  return *prefill_;
+  BLEND_ASSIGN(clusters_, clusters_of(candidates, index_, {0.0f, most}, {}));
+  for (size_t c = 0; c < clusters_.size(); ++c) {
+    for (size_t& i : clusters_[c].chunks) cluster_of_[i = places[i]] = c;
+    for (size_t& i : clusters_[c].companions) i = places[i];
+  }
+  return Status::ok();
 }
 
 Status SampleRecords::put(const Sample& sample, const std::vector<int32_t>& prefix, DType kv_dtype,
@@ -67,6 +83,33 @@ Result<SampleRecords::Records> SampleRecords::heads(std::span<const std::span<co
     kept_.put(made[i]);
   }
   return out;
+}
+
+Result<RecentRecords::Record> SampleRecords::make_cluster(const Cluster& cluster, size_t text,
+                                                          DType kv_dtype, const Watch& watch) {
+  std::vector<ChunkJob> jobs;
+  const auto id_of = [&](size_t i) {
+    return describe_chunk(model_, kv_dtype, prefix_, "", texts_[i].tokens).id;
+  };
+  const auto add = [&](size_t i) {
+    jobs.push_back(
+        {describe_chunk(model_, kv_dtype, prefix_, "", texts_[i].tokens, RecordKind::contextual),
+         {}});
+  };
+  size_t place = 0;
+  for (const size_t i : cluster.chunks) {
+    if (i == text) place = jobs.size();
+    add(i);
+    BLEND_ASSIGN(const std::vector<size_t> nearest,
+                 nearest_in(cluster, i, texts_, index_, kMostContexts));
+    for (const size_t j : nearest) jobs.back().meta.contexts.push_back(id_of(j));
+  }
+  for (const size_t i : cluster.companions) add(i);
+  BLEND_ASSIGN(
+      const ChunkPrefill::Records made,
+      prefill_->run_in_sequences(jobs, orders_of(jobs.size(), n_contexts_), {watch.cancel, {}}));
+  for (size_t i = 0; i < cluster.chunks.size(); ++i) kept_.put(made[i]);
+  return RecentRecords::Record(made[place]);
 }
 
 struct SampleRecords::Making {
@@ -131,7 +174,7 @@ Result<SampleRecords::Company> SampleRecords::company_of(std::span<const int32_t
   size_t n_tokens = 0;
   for (const SimilarChunk& other : similar) {
     if (enough_passages(out.texts.size(), n_tokens, n_passes)) break;
-    const std::span<const int32_t> tokens = texts_.at(other.id);
+    const std::span<const int32_t> tokens = texts_[places_.at(other.id)].tokens;
     if (tokens.size() > out.room) continue;
     out.texts.push_back(tokens);
     n_tokens += tokens.size();
@@ -140,22 +183,30 @@ Result<SampleRecords::Company> SampleRecords::company_of(std::span<const int32_t
   return out;
 }
 
-Result<std::shared_ptr<ChunkRecord>> SampleRecords::record_of(std::span<const int32_t> chunk,
-                                                              const std::vector<int32_t>& prefix,
-                                                              DType kv_dtype, const Watch& watch) {
-  ChunkPrefill& prefill = prefill_after(prefix);
+Result<std::shared_ptr<const ChunkRecord>> SampleRecords::record_of(
+    std::span<const int32_t> chunk, const std::vector<int32_t>& prefix, DType kv_dtype,
+    const Watch& watch) {
+  BLEND_RETURN_IF_ERROR(prefill_after(prefix));
+  ChunkMeta meta = describe_chunk(model_, kv_dtype, prefix_, "", chunk, RecordKind::contextual);
+  const auto text = places_.find(describe_chunk(model_, DType::f32, {}, "", chunk).id);
+  if (text != places_.end() && cluster_of_.contains(text->second)) {
+    // What is kept of it is no draft, unless a short chunk has read one.
+    const RecentRecords::Record kept = kept_.find(meta.id);
+    if (kept != nullptr && !kept->meta.draft) return kept;
+    const Cluster& cluster = clusters_[cluster_of_.at(text->second)];
+    return make_cluster(cluster, text->second, kv_dtype, watch);
+  }
   BLEND_ASSIGN(const Company company, company_of(chunk, kv_dtype, n_contexts_));
-  if (company.texts.empty()) return std::shared_ptr<ChunkRecord>();
+  if (company.texts.empty()) return RecentRecords::Record();
   BLEND_ASSIGN(const Records after_head, heads(company.texts, kv_dtype, watch));
   Records in_context;
   if (n_contexts_ > 1) {  // the first prefill reads none
     BLEND_ASSIGN(in_context, drafts(company.texts, kv_dtype, watch));
   }
-  ChunkMeta meta = describe_chunk(model_, kv_dtype, prefix_, "", chunk, RecordKind::contextual);
   const Making making(std::move(meta), company, after_head, in_context, n_contexts_);
   ChunkJob job = making.job();
-  BLEND_ASSIGN(ChunkPrefill::Records made, prefill.run({&job, 1}, {watch.cancel, {}}));
-  return std::move(made[0]);
+  BLEND_ASSIGN(ChunkPrefill::Records made, prefill_->run({&job, 1}, {watch.cancel, {}}));
+  return RecentRecords::Record(std::move(made[0]));
 }
 
 }  // namespace blend

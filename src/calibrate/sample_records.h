@@ -2,10 +2,10 @@
 //
 // So that calibration measures what `blend precompute` stores of a corpus
 // (fusion/contexts/corpus_precompute.h). The chunks of all samples are the corpus. Records are made
-// for one sample at a time, because those of all would not fit into memory. Where a corpus would
-// read a passage from a finished record, here it is read from the draft. The record of a corpus's
-// first chunk is the same to the bit. What is read as a passage again and again is kept, up to
-// 256 MiB.
+// as samples need them, because those of all would not fit into memory; those of a cluster are made
+// together. Where a corpus would read a passage from a finished record, here it is read from the
+// draft. The record of a corpus's first short chunk is the same to the bit, and so are those of
+// clusters. What is needed again and again is kept, up to 256 MiB.
 #pragma once
 
 #include <map>
@@ -18,6 +18,7 @@
 #include "calibrate/measure.h"
 #include "calibrate/memory_store.h"
 #include "calibrate/recent_records.h"
+#include "corpus/clusters.h"
 #include "corpus/similar_chunks.h"
 #include "engine/chunk_prefill.h"
 #include "engine/model.h"
@@ -39,9 +40,9 @@ class SampleRecords {
              MemoryStore& store, const Watch& watch);
 
   // The same for one chunk; null: there is none similar.
-  Result<std::shared_ptr<ChunkRecord>> record_of(std::span<const int32_t> chunk,
-                                                 const std::vector<int32_t>& prefix, DType kv_dtype,
-                                                 const Watch& watch);
+  Result<std::shared_ptr<const ChunkRecord>> record_of(std::span<const int32_t> chunk,
+                                                       const std::vector<int32_t>& prefix,
+                                                       DType kv_dtype, const Watch& watch);
 
  private:
   static constexpr uint64_t kKeptBytes = 256u << 20;
@@ -49,7 +50,7 @@ class SampleRecords {
   SampleRecords(const Model& model, uint32_t n_contexts) : model_(model), n_contexts_(n_contexts) {}
 
   // One object makes all records after a prefix, so that it is computed once.
-  ChunkPrefill& prefill_after(const std::vector<int32_t>& prefix);
+  Status prefill_after(const std::vector<int32_t>& prefix);
   struct Company {  // the passages of a chunk
     std::vector<std::span<const int32_t>> texts;
     std::vector<Sha256> ids;
@@ -58,6 +59,9 @@ class SampleRecords {
   struct Making;  // a chunk to prefill after its passages
   using Records = std::vector<RecentRecords::Record>;
 
+  // Keeps the records of all its chunks, and returns that of `text`.
+  Result<RecentRecords::Record> make_cluster(const Cluster& cluster, size_t text, DType kv_dtype,
+                                             const Watch& watch);
   Result<Company> company_of(std::span<const int32_t> chunk, DType kv_dtype, uint32_t n_passes);
   // The texts after prefix_ alone, each as a record.
   Result<Records> heads(std::span<const std::span<const int32_t>> texts, DType kv_dtype,
@@ -69,9 +73,12 @@ class SampleRecords {
   const Model& model_;
   const uint32_t n_contexts_;
   SimilarChunks index_;
-  std::map<Sha256, std::span<const int32_t>> texts_;  // by their ids in the index
+  std::vector<ClusterText> texts_;
+  std::map<Sha256, size_t> places_;  // of texts_, by their ids in the index
   std::vector<int32_t> prefix_;
   std::optional<ChunkPrefill> prefill_;  // after prefix_
+  std::vector<Cluster> clusters_;        // of texts_, after prefix_
+  std::map<size_t, size_t> cluster_of_;  // by text
   RecentRecords kept_{kKeptBytes};
 };
 

@@ -1,5 +1,6 @@
 #include "fusion/contexts/corpus_precompute.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -60,6 +61,10 @@ Status CorpusPrecompute::store(Together& together, const Watch& watch) {
   }
   const Watch cancel_only{watch.cancel, {}};
   BLEND_ASSIGN(ChunkPrefill::Records records, prefill_.run(together.jobs, cancel_only));
+  return put(std::move(records), together);
+}
+
+Status CorpusPrecompute::put(ChunkPrefill::Records records, Together& together) {
   const std::vector<std::string> names = std::move(together.names);
   // The snapshot must end before the puts: a put may wait for space, which snapshots keep in use.
   together.clear();
@@ -91,12 +96,76 @@ Status CorpusPrecompute::store_heads(std::span<const CorpusText> texts, std::vec
   return store(next, watch);
 }
 
+Status CorpusPrecompute::plan_clusters(std::span<const CorpusText> texts, const Watch& watch) {
+  std::set<Sha256> ids;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    BLEND_RETURN_IF_ERROR(watch.check());
+    const ChunkMeta meta = describe(texts[i], RecordKind::contextual);
+    // Shorter ones stand several at a time before others.
+    if (texts[i].tokens.size() < kContextTokens) continue;
+    if (!ids.insert(meta.id).second) continue;  // the text comes twice
+    Together none;
+    BLEND_ASSIGN(const auto contexts, contexts_of(meta.id, none));
+    if (contexts.has_value() && !options_.refresh) continue;
+    candidates_.push_back({describe(texts[i], RecordKind::plain).id, texts[i].tokens});
+    places_.push_back(i);
+  }
+  const ClusterLimits limits{
+      static_cast<float>(options_.min_similarity),
+      std::min(model_.context_length() - key_.head.size(), prefill_.most_in_sequences())};
+  BLEND_ASSIGN(clusters_, clusters_of(candidates_, index_, limits, {watch.cancel, {}}));
+  for (size_t c = 0; c < clusters_.size(); ++c) {
+    for (const size_t i : clusters_[c].chunks) {
+      cluster_of_[describe(texts[places_[i]], RecordKind::contextual).id] = c;
+    }
+  }
+  return Status::ok();
+}
+
+bool CorpusPrecompute::in_cluster(const CorpusText& text) const {
+  return cluster_of_.contains(describe(text, RecordKind::contextual).id);
+}
+
+Status CorpusPrecompute::make_cluster(std::span<const CorpusText> texts, const Cluster& cluster,
+                                      const Watch& watch) {
+  Together next;
+  const auto add = [&](size_t candidate, std::vector<Sha256> contexts) {
+    const size_t text = places_[candidate];
+    ChunkMeta meta = describe(texts[text], RecordKind::contextual);
+    meta.contexts = std::move(contexts);
+    next.add({std::move(meta), {}, "chunk " + std::to_string(text)});
+  };
+  bool same = true;
+  for (const size_t i : cluster.chunks) {
+    BLEND_ASSIGN(const std::vector<size_t> nearest,
+                 nearest_in(cluster, i, candidates_, index_, kMostContexts));
+    std::vector<Sha256> contexts;
+    for (const size_t j : nearest) contexts.push_back(candidates_[j].id);
+    const Sha256 id = describe(texts[places_[i]], RecordKind::contextual).id;
+    BLEND_ASSIGN(const auto stored, contexts_of(id, next));
+    // Other chunks of the corpus may change their order.
+    same = same && stored.has_value() &&
+           std::set(stored->begin(), stored->end()) == std::set(contexts.begin(), contexts.end());
+    made_[id].id = id;
+    made_[id].n_contexts = static_cast<uint32_t>(contexts.size());
+    add(i, std::move(contexts));
+  }
+  for (const ChunkJob& job : next.jobs) made_[job.meta.id].existed = same;
+  if (same) return Status::ok();
+  for (const size_t i : cluster.companions) add(i, {});
+  const auto orders = orders_of(next.jobs.size(), options_.n_contexts);
+  BLEND_ASSIGN(ChunkPrefill::Records records,
+               prefill_.run_in_sequences(next.jobs, orders, {watch.cancel, {}}));
+  records.resize(cluster.chunks.size());  // the companions have theirs
+  return put(std::move(records), next);
+}
+
 Status CorpusPrecompute::store_drafts(std::span<const CorpusText> texts, const Watch& watch) {
   std::vector<size_t> missing;
   for (size_t i = 0; i < texts.size(); ++i) {
     BLEND_RETURN_IF_ERROR(watch.report(texts.size(), n_steps(texts)));
     BLEND_ASSIGN(const bool there, store_.contains(describe(texts[i], RecordKind::contextual).id));
-    if (!there) missing.push_back(i);
+    if (!there && !in_cluster(texts[i])) missing.push_back(i);
   }
   if (missing.size() < 2) return Status::ok();  // no other chunk would read the draft
   Together next;
@@ -211,6 +280,7 @@ Status CorpusPrecompute::run(std::span<const CorpusText> texts, const Done& done
                              const Watch& watch) {
   std::vector<bool> made(texts.size(), false);
   BLEND_RETURN_IF_ERROR(store_heads(texts, made, watch));
+  if (options_.n_contexts > 0) BLEND_RETURN_IF_ERROR(plan_clusters(texts, watch));
   if (has_drafts()) BLEND_RETURN_IF_ERROR(store_drafts(texts, watch));
   Together next;
   std::vector<CorpusRecord> records;  // of the texts whose `done` is to be called
@@ -232,10 +302,18 @@ Status CorpusPrecompute::run(std::span<const CorpusText> texts, const Done& done
     record.existed = true;
     if (options_.n_contexts > 0) {
       BLEND_RETURN_IF_ERROR(watch.report(n_steps(texts) - texts.size() + i, n_steps(texts)));
-      const std::string name = "chunk " + std::to_string(i);
-      auto contextual = plan_contextual(texts[i], name, next);
-      if (!contextual.is_ok()) return contextual.status().with_context(name);
-      record = *contextual;
+      const Sha256 id = describe(texts[i], RecordKind::contextual).id;
+      if (const auto in = cluster_of_.find(id); in != cluster_of_.end()) {
+        if (!made_.contains(id)) {
+          BLEND_RETURN_IF_ERROR(make_cluster(texts, clusters_[in->second], watch));
+        }
+        record = made_.at(id);
+      } else {
+        const std::string name = "chunk " + std::to_string(i);
+        auto contextual = plan_contextual(texts[i], name, next);
+        if (!contextual.is_ok()) return contextual.status().with_context(name);
+        record = *contextual;
+      }
     }
     record.head_id = head_id;
     record.head_existed = !made[i];

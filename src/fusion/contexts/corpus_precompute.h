@@ -2,25 +2,30 @@
 //
 // Each chunk gets two records after the prompt head. The head record has no other context: it is
 // exact where the chunk stands first in a prompt, and other chunks load it as a passage. The
-// contextual record is the mean over the chunk's most similar chunks (engine/chunk_prefill.h).
+// contextual record is the mean over n_contexts prefills, in which the chunk is among similar ones.
 // Similar chunks are retrieved together, so they resemble what stands before the chunk in a prompt.
 //
+// Long chunks are prefilled together, as clusters (corpus/clusters.h). Short ones are prefilled
+// after passages, some of which make as much text as a prefill needs (engine/context_passes.h).
+//
 // In a prompt the rows of such a passage have seen other passages. The rows of its head record have
-// not, and a chunk that is prefilled after them differs as they do. So contextual records are made
-// in two rounds. In the first each chunk gets a draft, by one prefill after passages that are read
-// from head records. In the second it is prefilled n_contexts times. Every second time the passages
-// are read from drafts, or from the records that have replaced them (engine/context_passes.h). So a
-// chunk costs at most 2 + n_contexts passes over its own rows. Chunks that are too short to keep
-// the CPU busy are prefilled together.
+// not, and a chunk that is prefilled after them differs as they do. So the records of short chunks
+// are made in two rounds. In the first each chunk gets a draft, by one prefill after passages that
+// are read from head records. In the second it is prefilled n_contexts times. Every second time the
+// passages are read from drafts, or from the records that have replaced them. So a short chunk
+// costs at most 2 + n_contexts passes over its own rows, a long one 1 + n_contexts. Chunks that are
+// too short to keep the CPU busy are prefilled together.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "corpus/clusters.h"
 #include "engine/context_passes.h"
 #include "engine/model.h"
 #include "fusion/contexts/corpora.h"
@@ -34,8 +39,7 @@ struct CorpusText {
 };
 
 struct CorpusOptions {
-  // Prefills of a contextual record, at most kMostContexts; 0: head records only. Each is after a
-  // similar chunk, or after several short ones (engine/context_passes.h).
+  // Prefills of a contextual record, at most kMostContexts; 0: head records only.
   uint32_t n_contexts = 0;
   double min_similarity = 0;
   bool refresh = false;  // also make contextual records again whose similar chunks have changed
@@ -80,7 +84,13 @@ class CorpusPrecompute {
   uint64_t n_steps(std::span<const CorpusText> texts) const;   // of the progress
   Status store_heads(std::span<const CorpusText> texts, std::vector<bool>& made,
                      const Watch& watch);
-  // Of the texts that have no contextual record.
+  // The clusters of the long texts that have no contextual record, or of all where they are made
+  // again.
+  Status plan_clusters(std::span<const CorpusText> texts, const Watch& watch);
+  Status make_cluster(std::span<const CorpusText> texts, const Cluster& cluster,
+                      const Watch& watch);
+  bool in_cluster(const CorpusText& text) const;
+  // Of the texts that are in no cluster and have no contextual record.
   Status store_drafts(std::span<const CorpusText> texts, const Watch& watch);
   // `snapshot` is taken if there is none.
   Result<Company> company_of(const CorpusText& text, bool draft,
@@ -90,6 +100,8 @@ class CorpusPrecompute {
                                        Together& next);
   // Prefills and stores what was gathered.
   Status store(Together& together, const Watch& watch);
+  // Puts the records of the jobs, which end with it.
+  Status put(ChunkPrefill::Records records, Together& together);
   // The passages of the stored record `id`; nothing if there is none, or a draft.
   Result<std::optional<std::vector<Sha256>>> contexts_of(const Sha256& id, Together& next);
 
@@ -99,6 +111,11 @@ class CorpusPrecompute {
   const CorpusKey key_;
   const CorpusOptions options_;
   ChunkPrefill prefill_;
+  std::vector<ClusterText> candidates_;  // long texts without a contextual record
+  std::vector<size_t> places_;           // of the candidates, among the texts
+  std::vector<Cluster> clusters_;        // of candidates
+  std::map<Sha256, size_t> cluster_of_;  // by the id of the contextual record
+  std::map<Sha256, CorpusRecord> made_;  // in clusters
 };
 
 }  // namespace blend

@@ -88,5 +88,44 @@ TEST_F(SampleRecordsTest, AreThoseOfACorpus) {
   EXPECT_EQ(stored.find((*other)->meta.id), nullptr);
 }
 
+// Long ones are in clusters; their records are the same to the bit, whatever is asked for first.
+TEST_F(SampleRecordsTest, LongOnesAreThoseOfTheirCluster) {
+  test::RandomModelSpec spec;
+  spec.context = 1200;
+  model_ = load(spec);
+  const std::vector<int32_t> head = tokens(4, 1), shared = tokens(80, 10);
+  std::vector<std::vector<int32_t>> texts;
+  std::vector<Sample> samples;
+  for (int i = 0; i < 4; ++i) {
+    texts.push_back(tokens(120, 20 + i));
+    texts.back().insert(texts.back().end(), shared.begin(), shared.end());
+  }
+  for (const auto& text : texts) samples.push_back({Segment{SegmentKind::chunk, text, {}}});
+  MemoryStore stored;
+  SimilarChunks index;
+  CorpusKey key;
+  key.dtype = DType::f32;
+  key.head = head;
+  CorpusOptions options;
+  options.n_contexts = 2;
+  std::vector<CorpusText> corpus;
+  for (const std::vector<int32_t>& text : texts) corpus.push_back({text, {}});
+  ASSERT_TRUE(CorpusPrecompute(*model_, stored, index, key, options)
+                  .run(corpus, [](size_t, const CorpusRecord&) { return 0; }, {})
+                  .is_ok());
+  auto records = SampleRecords::create(*model_, samples, options.n_contexts);
+  ASSERT_TRUE(records.is_ok()) << records.status().message();
+  for (const size_t i : {2, 0, 3, 1}) {
+    auto made = (*records)->record_of(texts[i], head, DType::f32, {});
+    ASSERT_TRUE(made.is_ok()) << made.status().message();
+    const auto wanted = stored.find((*made)->meta.id);
+    ASSERT_NE(wanted, nullptr);
+    EXPECT_EQ(wanted->meta.contexts.size(), 3u);
+    EXPECT_EQ((*made)->meta.contexts, wanted->meta.contexts);
+    ASSERT_EQ((*made)->data.bytes(), wanted->data.bytes());
+    EXPECT_EQ(std::memcmp((*made)->data.data(), wanted->data.data(), wanted->data.bytes()), 0);
+  }
+}
+
 }  // namespace
 }  // namespace blend

@@ -12,6 +12,7 @@ namespace {
 
 using test::EngineTest;
 using test::FakeStore;
+using test::RandomModelSpec;
 
 class CorpusPrecomputeTest : public EngineTest {
  protected:
@@ -111,13 +112,72 @@ TEST_F(CorpusPrecomputeTest, AStoppedRunGoesOnWhereItEnded) {
   }
 }
 
+// Long texts are prefilled together: the records are of the orders that clusters_of() and
+// orders_of() say.
+TEST_F(CorpusPrecomputeTest, LongTextsAreClusters) {
+  texts_.clear();
+  RandomModelSpec spec;
+  spec.context = 1200;
+  model_ = load(spec);
+  const std::vector<int32_t> shared = tokens(80, 10);
+  for (int i = 0; i < 12; ++i) {
+    std::vector<int32_t> text = tokens(120, 20 + i);
+    text.insert(text.end(), shared.begin(), shared.end());
+    texts_.push_back(text);
+  }
+  texts_.push_back(texts_[2]);  // twice
+  options_.min_similarity = 0;
+  options_.n_contexts = 3;
+  std::vector<CorpusRecord> records;
+  ASSERT_TRUE(run(&records).is_ok());
+  ASSERT_EQ(records.size(), 13u);
+  EXPECT_EQ(store_.puts, 24);
+  std::vector<ClusterText> texts;
+  for (size_t i = 0; i < 12; ++i) texts.push_back({id_of(i, RecordKind::plain), texts_[i]});
+  ChunkPrefill prefill(*model_, key_.head);
+  const size_t room = model_->context_length() - key_.head.size();
+  auto clusters = clusters_of(texts, *index_, {0.0f, room}, {});
+  ASSERT_TRUE(clusters.is_ok());
+  ASSERT_FALSE(clusters->empty());
+  size_t n = 0;
+  for (const Cluster& cluster : *clusters) {
+    std::vector<ChunkJob> jobs;
+    for (const auto* part : {&cluster.chunks, &cluster.companions}) {
+      for (const size_t i : *part) {
+        jobs.push_back(
+            {describe_chunk(*model_, key_.dtype, key_.head, "", texts_[i], RecordKind::contextual),
+             {}});
+      }
+    }
+    auto wanted = prefill.run_in_sequences(jobs, orders_of(jobs.size(), 3), {});
+    ASSERT_TRUE(wanted.is_ok()) << wanted.status().message();
+    for (size_t j = 0; j < cluster.chunks.size(); ++j, ++n) {
+      const size_t i = cluster.chunks[j];
+      const auto is = store_.chunks.at(records[i].id);
+      EXPECT_EQ(std::memcmp((*wanted)[j]->data.data(), is->data.data(), is->data.bytes()), 0) << i;
+      auto nearest = nearest_in(cluster, i, texts, *index_, kMostContexts);
+      ASSERT_TRUE(nearest.is_ok());
+      ASSERT_EQ(is->meta.contexts.size(), nearest->size());
+      EXPECT_EQ(is->meta.contexts[0], texts[(*nearest)[0]].id);
+    }
+  }
+  EXPECT_EQ(n, 12u);
+  EXPECT_EQ(records[12].id, records[2].id);
+  // Made again, they are as they were: nothing is computed.
+  options_.refresh = true;
+  records.clear();
+  ASSERT_TRUE(run(&records).is_ok());
+  EXPECT_EQ(store_.puts, 24);
+  for (const CorpusRecord& record : records) EXPECT_TRUE(record.existed);
+}
+
 // A record is the mean of prefills after passages as they are after the head, and as the drafts
 // have them.
 TEST_F(CorpusPrecomputeTest, PassagesAreReadFromDraftsToo) {
   texts_.clear();
   const std::vector<int32_t> shared = tokens(60, 10);
-  for (int i = 0; i < 4; ++i) {  // each is as long as the passages of a prefill
-    std::vector<int32_t> text = tokens(140, 20 + i);
+  for (int i = 0; i < 3; ++i) {  // nearly as long as the passages of a prefill
+    std::vector<int32_t> text = tokens(130, 20 + i);
     text.insert(text.end(), shared.begin(), shared.end());
     texts_.push_back(text);
   }
@@ -139,7 +199,7 @@ TEST_F(CorpusPrecomputeTest, PassagesAreReadFromDraftsToo) {
   const Sha256 draft_id = id_of(static_cast<size_t>(place), RecordKind::contextual);
   ASSERT_TRUE(store_.drafts.contains(draft_id));
   const auto draft = make_memory_source(store_.drafts.at(draft_id));
-  EXPECT_EQ(draft->meta().contexts.size(), 1u) << "of one prefill";
+  EXPECT_EQ(draft->meta().contexts.size(), 2u) << "both in one prefill";
   parts[1].in_context = draft.get();
   const ContextPasses passes = ContextPasses::of(parts, 1000, 2);
   const auto is = store_.chunks.at(id_of(0, RecordKind::contextual));
