@@ -45,19 +45,6 @@ blendpp::Tokens chunk(const blendpp::Tokens& own, int32_t filler) {
   return tokens;
 }
 
-// As blend_precompute_corpus takes them: more where they are short, at most BLEND_MOST_CONTEXTS.
-TEST(EvalSimilar, ShortChunksAreMoreContext) {
-  std::vector<blendpp::Tokens> chunks;
-  for (int32_t i = 0; i < 30; ++i) chunks.push_back(chunk({1, 2}, 100 + 20 * i));
-  const SimilarChunks similar(chunks);
-  EXPECT_EQ(similar.context_of(chunks[0], 1).size(), BLEND_CONTEXT_TOKENS / 12);
-  EXPECT_EQ(similar.context_of(chunks[0], 4).size(), BLEND_MOST_CONTEXTS);
-  for (blendpp::Tokens& text : chunks) {
-    for (int32_t i = 0; text.size() < BLEND_CONTEXT_TOKENS; ++i) text.push_back(text[2] * 1000 + i);
-  }
-  EXPECT_EQ(SimilarChunks(chunks).context_of(chunks[0], 4).size(), 4u);
-}
-
 TEST(EvalSimilar, ByWeighedTokensAndNeitherItselfNorCopiesNorShortOnes) {
   const blendpp::Tokens a = chunk({1, 2, 3, 4}, 100);
   const blendpp::Tokens near = chunk({1, 2, 3}, 200);

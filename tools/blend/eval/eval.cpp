@@ -270,14 +270,15 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
       ->type_name("LIST")
       ->capture_default_str();
   command
-      .add_option(
-          "--records", options.records,
-          "How chunks are stored, each kind apart: alone (prefilled after nothing), head "
-          "(after all that precedes the first chunk), predecessor (after the head and the "
-          "chunk before it), similar:M (the mean over M prefills, each after the head and "
-          "one of the M chunks of the data that are most like it), joined:M (after these chunks, "
-          "one after the other), preceding:M (the mean over M prefills, each after the head "
-          "and one of the M chunks before it), bos, text:...")
+      .add_option("--records", options.records,
+                  "How chunks are stored, each kind apart: alone (prefilled after nothing), head "
+                  "(after all that precedes the first chunk), predecessor (after the head and the "
+                  "chunk before it), similar:M (the mean over M prefills among the chunks "
+                  "of the data that are most like it, as blend precompute stores a corpus), "
+                  "joined:M (after "
+                  "the M chunks that are most like it, one after the other), preceding:M (the mean "
+                  "over M prefills, each after the head "
+                  "and one of the M chunks before it), bos, text:...")
       ->type_name("LIST")
       ->capture_default_str();
   command

@@ -117,9 +117,8 @@ void Recorder::find(const std::string& records, uint32_t codec, const Question& 
 
 void Recorder::put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
                    const std::string& tenant, uint32_t codec,
-                   const std::vector<const blendpp::Tokens*>& contexts, uint32_t flags) {
+                   const std::vector<const blendpp::Tokens*>& contexts) {
   blendpp::PrecomputeOptions options;
-  options.flags = flags;
   options.codec = codec;
   options.tenant = tenant.c_str();
   options.chunk_prefix = prefix.data();
@@ -136,9 +135,7 @@ void Recorder::put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
   };
   const blendpp::CodecStat before = stat();
   const blendpp::Precomputed done = model_.precompute(store_, tokens, options);
-  const std::string id(reinterpret_cast<const char*>(done.id.bytes), sizeof done.id.bytes);
-  // What replaces a draft has its size.
-  if (done.existed || !seen_.insert(id).second) return;
+  if (done.existed) return;
   stored_.push_back(done.id);
   if (codec == BLEND_CODEC_DEFAULT) return;
   const blendpp::CodecStat after = stat();
@@ -170,7 +167,6 @@ std::vector<const blendpp::Tokens*> Recorder::passages(const RecordKind& kind,
     }
     return before;
   }
-  if (kind.is == Is::similar) return similar().context_of(question.chunks[i], kind.n_passages);
   const auto alike = similar().most_similar(question.chunks[i], kind.n_passages);
   if (alike.empty()) return {};
   joined_.clear();  // the most similar last, next to the chunk
@@ -180,13 +176,37 @@ std::vector<const blendpp::Tokens*> Recorder::passages(const RecordKind& kind,
   return {&joined_};
 }
 
-void Recorder::draft(const std::vector<const blendpp::Tokens*>& chunks,
-                     const blendpp::Tokens& prefix, const std::string& tenant, uint32_t codec) {
-  for (const blendpp::Tokens* chunk : chunks) {
-    const auto after = similar().context_of(*chunk, 1);
-    for (const blendpp::Tokens* passage : after) put(*passage, prefix, tenant, codec);
-    if (!after.empty()) put(*chunk, prefix, tenant, codec, after, BLEND_PUT_DRAFT);
+void Recorder::store_corpus(const blendpp::Tokens& prefix, uint32_t n_contexts,
+                            const std::string& tenant, uint32_t codec) {
+  blendpp::Tokens key = prefix;
+  if (!corpora_.insert({tenant, std::move(key)}).second) return;
+  const uint64_t before = store_.stat().bytes;
+  std::vector<blendpp::CorpusChunk> chunks;
+  size_t n_tokens = 0;
+  for (const blendpp::Tokens& chunk : similar().chunks()) {
+    put(chunk, prefix, tenant, codec);
+    n_tokens += chunk.size();
+    chunks.push_back({chunk, {}, {}});
   }
+  const auto stat = [&] {
+    return codec == BLEND_CODEC_DEFAULT ? blendpp::CodecStat() : store_.codec_stat(codec);
+  };
+  const blendpp::CodecStat codec_before = stat();
+  blendpp::CorpusOptions options;
+  options.codec = codec;
+  options.chunk_prefix = prefix.data();
+  options.n_chunk_prefix = prefix.size();
+  options.tenant = tenant.c_str();
+  options.n_contexts = n_contexts;
+  options.cancel = interrupt_token();
+  const bool made = model_.precompute_corpus(store_, chunks, options);
+  corpus_bytes_ += store_.stat().bytes - before;
+  if (!made || codec == BLEND_CODEC_DEFAULT) return;
+  const blendpp::CodecStat after = stat();
+  CodecSize& size = sizes_[codec];
+  size.tokens += n_tokens;
+  size.elements += (after.bytes - codec_before.bytes) / element_bytes();
+  size.stored_bytes += after.stored_bytes - codec_before.stored_bytes;
 }
 
 void Recorder::store(const Question& question, const std::string& records, uint32_t codec) {
@@ -204,14 +224,11 @@ void Recorder::store(const Question& question, const std::string& records, uint3
       put(chunk, joined({&prefix, &question.chunks[i - 1], &question.before[i]}), owner, codec);
       continue;
     }
+    if (wanted.is == Is::similar) store_corpus(prefix, wanted.n_passages, owner, codec);
     put(chunk, prefix, owner, codec);
-    if (!wanted.contextual()) continue;
-    // Records as blend_precompute_corpus makes them, but only for this question: the one after the
-    // head, a prefix hit where the chunk comes first; the drafts of the passages, whose rows are
-    // loaded; and the mean.
+    if (!wanted.contextual() || wanted.is == Is::similar) continue;
     const auto after = passages(wanted, question, i);
     for (const blendpp::Tokens* passage : after) put(*passage, prefix, owner, codec);
-    if (wanted.is == Is::similar && wanted.n_passages > 1) draft(after, prefix, owner, codec);
     if (!after.empty()) put(chunk, prefix, owner, codec, after);
   }
 }
@@ -221,9 +238,8 @@ void Recorder::store(const Question& question) {
 }
 
 void Recorder::trim(uint64_t bytes) {
-  if (store_.stat().bytes <= bytes) return;
+  if (store_.stat().bytes <= bytes + corpus_bytes_) return;
   for (const blendpp::ChunkId& id : std::exchange(stored_, {})) store_.remove(id);
-  seen_.clear();
 }
 
 }  // namespace blend_cli

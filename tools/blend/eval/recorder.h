@@ -39,7 +39,7 @@ class Recorder {
   void add(const std::string& records, uint32_t codec);
   // All kinds, and what precedes the chunks.
   void store(const Question& question);
-  // Removes what this run has stored, when the store has grown past `bytes`.
+  // Removes what this run has stored, when the store has grown past `bytes` and the corpora.
   void trim(uint64_t bytes);
 
   // Tells a fuse what the chunks of `question` were prefilled after, and their tenant. Valid
@@ -56,11 +56,10 @@ class Recorder {
   const SimilarChunks& similar();
   const std::string& corpus_mark();
   void put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix, const std::string& tenant,
-           uint32_t codec, const std::vector<const blendpp::Tokens*>& contexts = {},
-           uint32_t flags = 0);
-  // Drafts of contextual records, from which these are read when others are prefilled after them.
-  void draft(const std::vector<const blendpp::Tokens*>& chunks, const blendpp::Tokens& prefix,
-             const std::string& tenant, uint32_t codec);
+           uint32_t codec, const std::vector<const blendpp::Tokens*>& contexts = {});
+  // All chunks of the data in context of each other, once for each head.
+  void store_corpus(const blendpp::Tokens& prefix, uint32_t n_contexts, const std::string& tenant,
+                    uint32_t codec);
   // Of K and V of the chunk that was stored last.
   uint64_t element_bytes();
   // What chunk `i` is prefilled after, for a contextual kind.
@@ -82,8 +81,9 @@ class Recorder {
   std::string corpus_mark_;               // tells two data sets apart
   std::map<uint32_t, CodecSize> sizes_;   // of codecs that were named
   std::vector<blendpp::ChunkId> stored_;  // by this run
-  std::set<std::string> seen_;            // the bytes of their ids: a draft is put twice
-  uint64_t element_bytes_ = 0;            // of the store's chunks; 0: not known yet
+  std::set<std::pair<std::string, blendpp::Tokens>> corpora_;  // stored: tenant and head
+  uint64_t corpus_bytes_ = 0;                                  // of them, which stay
+  uint64_t element_bytes_ = 0;  // of the store's chunks; 0: not known yet
 };
 
 }  // namespace blend_cli

@@ -60,15 +60,4 @@ std::vector<const blendpp::Tokens*> SimilarChunks::most_similar(const blendpp::T
   return out;
 }
 
-std::vector<const blendpp::Tokens*> SimilarChunks::context_of(const blendpp::Tokens& chunk,
-                                                              size_t n_contexts) const {
-  std::vector<const blendpp::Tokens*> all = most_similar(chunk, BLEND_MOST_CONTEXTS);
-  size_t n = 0, n_tokens = 0;
-  while (n < all.size() && (n < n_contexts || n_tokens < n_contexts * BLEND_CONTEXT_TOKENS)) {
-    n_tokens += all[n++]->size();
-  }
-  all.resize(n);
-  return all;
-}
-
 }  // namespace blend_cli

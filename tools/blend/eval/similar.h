@@ -22,9 +22,6 @@ class SimilarChunks {
 
   // At most n, the most similar first; the earlier of two alike. Valid while this is.
   std::vector<const blendpp::Tokens*> most_similar(const blendpp::Tokens& chunk, size_t n) const;
-  // As many as blend_precompute_corpus takes for n_contexts: more where they are short.
-  std::vector<const blendpp::Tokens*> context_of(const blendpp::Tokens& chunk,
-                                                 size_t n_contexts) const;
   const std::vector<blendpp::Tokens>& chunks() const { return chunks_; }
 
  private:
