@@ -59,7 +59,9 @@ struct SixteenLanes {
     if constexpr (requires { pair_codes<i>(W(), at); }) {
       return pair_codes<i>(W(), at);
     } else {
-      return _mm512_inserti64x4(first_codes<W, i>(at), W::template codes<last(i)>(at), 1);
+      const Codes low = first_codes<W, i>(at);  // Clang's inserti64x4 is a macro
+      const __m256i high = W::template codes<last(i)>(at);
+      return _mm512_inserti64x4(low, high, 1);
     }
   }
   template <class W, size_t i>

@@ -140,6 +140,7 @@ Status CorpusPrecompute::make_cluster(std::span<const CorpusText> texts, const C
     BLEND_ASSIGN(const std::vector<size_t> nearest,
                  nearest_in(cluster, i, candidates_, index_, kMostContexts));
     std::vector<Sha256> contexts;
+    contexts.reserve(nearest.size());
     for (const size_t j : nearest) contexts.push_back(candidates_[j].id);
     const Sha256 id = describe(texts[places_[i]], RecordKind::contextual).id;
     BLEND_ASSIGN(const auto stored, contexts_of(id, next));
