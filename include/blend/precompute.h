@@ -141,7 +141,8 @@ typedef struct blend_corpus_options {
   const char *tenant;  /* chunks of other tenants are not used as context */
   uint32_t n_contexts; /* prefills of each text in context, at most BLEND_MOST_CONTEXTS;
                           0 (default): 4. Each costs a prefill of the text's own rows. The record
-                          after the head costs one more, and so does the draft of a short text */
+                          after the head costs one more, and so does the draft of a text that
+                          is prefilled after others */
   uint32_t reserved;   /* 0 */
   double min_similarity; /* 0 to 0.9: less similar chunks are not used as context; default 0 */
   blend_progress_fn progress; /* records: for each text the one after the head, the draft if there
@@ -160,12 +161,12 @@ BLEND_API int32_t blend_corpus_options_init(blend_corpus_options *options, size_
  * The passages are sought among `chunks` and those that the store holds after the same head.
  * Similarity is the cosine of TF-IDF weights over token ids. Not used as context: chunks with a
  * similarity of 0.9 or more, which say the same, and chunks of ten tokens or fewer.
- * Texts of BLEND_CONTEXT_TOKENS and more are prefilled together with similar ones, up to 2,048
- * tokens as one text, n_contexts times in other orders; their sums take at most 512 MiB. Shorter
- * texts, and one that is added later, are prefilled after similar texts, as by `contexts` of
- * blend_precompute. With n_contexts of 2 and more they first get drafts of their contextual
- * records, by one prefill each; then every second prefill of a record loads its passages from
- * these, or from finished records.
+ * Texts of BLEND_CONTEXT_TOKENS to 256 tokens are prefilled together with similar ones, up to 2,048
+ * tokens as one text, n_contexts times in other orders. K and V are summed meanwhile, in at most
+ * 512 MiB. Other texts, and fewer than eight new ones, are prefilled after similar texts, as with
+ * `contexts` of blend_precompute. Where n_contexts is 2 or more, several such texts first get
+ * drafts of their contextual records, by one prefill each. Then every second prefill of a record
+ * loads its passages from drafts, or from finished records.
  * BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. Called again after a stop, it
  * goes on from there. Removing a chunk does not change the contextual records that were made with
  * it, until they are refreshed. chunks: [n]. Errors name the chunk; they are those of

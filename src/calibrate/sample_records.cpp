@@ -26,7 +26,7 @@ Result<std::unique_ptr<SampleRecords>> SampleRecords::create(const Model& model,
   return out;
 }
 
-Status SampleRecords::prefill_after(const std::vector<int32_t>& prefix) {
+Status SampleRecords::prefill_after(const std::vector<int32_t>& prefix, const Watch& watch) {
   if (prefill_.has_value() && prefix == prefix_) return Status::ok();
   prefill_.reset();
   cluster_of_.clear();
@@ -34,17 +34,14 @@ Status SampleRecords::prefill_after(const std::vector<int32_t>& prefix) {
   prefill_.emplace(model_, prefix_);
   const size_t most =
       std::min(model_.context_length() - prefix_.size(), prefill_->most_in_sequences());
-  std::vector<ClusterText> candidates;
-  std::vector<size_t> places;
-  for (size_t i = 0; i < texts_.size(); ++i) {
-    if (texts_[i].tokens.size() < kContextTokens) continue;
-    candidates.push_back(texts_[i]);
-    places.push_back(i);
+  auto clusters = clusters_of(texts_, index_, {0.0f, kContextTokens, most}, {watch.cancel, {}});
+  if (!clusters.is_ok()) {
+    prefill_.reset();  // the next call tries again
+    return clusters.status();
   }
-  BLEND_ASSIGN(clusters_, clusters_of(candidates, index_, {0.0f, most}, {}));
+  clusters_ = std::move(*clusters);
   for (size_t c = 0; c < clusters_.size(); ++c) {
-    for (size_t& i : clusters_[c].chunks) cluster_of_[i = places[i]] = c;
-    for (size_t& i : clusters_[c].companions) i = places[i];
+    for (const size_t i : clusters_[c].chunks) cluster_of_[i] = c;
   }
   return Status::ok();
 }
@@ -186,7 +183,7 @@ Result<SampleRecords::Company> SampleRecords::company_of(std::span<const int32_t
 Result<std::shared_ptr<const ChunkRecord>> SampleRecords::record_of(
     std::span<const int32_t> chunk, const std::vector<int32_t>& prefix, DType kv_dtype,
     const Watch& watch) {
-  BLEND_RETURN_IF_ERROR(prefill_after(prefix));
+  BLEND_RETURN_IF_ERROR(prefill_after(prefix, watch));
   ChunkMeta meta = describe_chunk(model_, kv_dtype, prefix_, "", chunk, RecordKind::contextual);
   const auto text = places_.find(describe_chunk(model_, DType::f32, {}, "", chunk).id);
   if (text != places_.end() && cluster_of_.contains(text->second)) {

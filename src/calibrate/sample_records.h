@@ -50,7 +50,7 @@ class SampleRecords {
   SampleRecords(const Model& model, uint32_t n_contexts) : model_(model), n_contexts_(n_contexts) {}
 
   // One object makes all records after a prefix, so that it is computed once.
-  Status prefill_after(const std::vector<int32_t>& prefix);
+  Status prefill_after(const std::vector<int32_t>& prefix, const Watch& watch);
   struct Company {  // the passages of a chunk
     std::vector<std::span<const int32_t>> texts;
     std::vector<Sha256> ids;

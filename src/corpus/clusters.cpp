@@ -25,7 +25,11 @@ class Builder {
  public:
   Builder(std::span<const ClusterText> texts, const SimilarChunks& index,
           const ClusterLimits& limits)
-      : texts_(texts), index_(index), limits_(limits), taken_(texts.size(), false) {
+      : texts_(texts),
+        index_(index),
+        limits_(limits),
+        most_(std::min(limits.most_tokens, kMostClusterTokens)),
+        taken_(texts.size(), false) {
     for (size_t i = 0; i < texts.size(); ++i) places_.emplace(texts[i].id, i);
     query_.n = kLookedFor;
     query_.min_similarity = limits.min_similarity;
@@ -34,7 +38,7 @@ class Builder {
   Status run(const Watch& watch) {
     for (size_t i = 0; i < texts_.size(); ++i) {
       BLEND_RETURN_IF_ERROR(watch.check());
-      if (!taken_[i] && length(i) <= wanted(length(i)) / 2) BLEND_RETURN_IF_ERROR(gather(i));
+      if (!taken_[i] && takes(i)) BLEND_RETURN_IF_ERROR(gather(i));
     }
     return finish();
   }
@@ -48,14 +52,10 @@ class Builder {
   };
 
   size_t length(size_t i) const { return texts_[i].tokens.size(); }
-  size_t wanted(size_t chunk_tokens) const {
-    return std::min(limits_.most_tokens, std::clamp(kClusterChunks * chunk_tokens,
-                                                    kLeastClusterTokens, kMostClusterTokens));
+  bool takes(size_t i) const {
+    return length(i) >= limits_.least_tokens && length(i) * kLeastClusterChunks <= most_;
   }
-  bool enough(const Some& some) const {
-    return some.chunks.size() > 1 &&
-           some.n_tokens >= std::min(kLeastClusterTokens, limits_.most_tokens) / 4;
-  }
+  static bool enough(const Some& some) { return some.chunks.size() >= kLeastClusterChunks; }
 
   Result<std::vector<size_t>> similar_to(size_t i, const SimilarQuery& query) const {
     BLEND_ASSIGN(const std::vector<SimilarChunk> similar,
@@ -63,7 +63,8 @@ class Builder {
     std::vector<size_t> out;
     for (const SimilarChunk& other : similar) {
       const auto place = places_.find(other.id);
-      if (place != places_.end() && place->second != i) out.push_back(place->second);
+      if (place == places_.end() || place->second == i || !takes(place->second)) continue;
+      out.push_back(place->second);
     }
     return out;
   }
@@ -82,25 +83,24 @@ class Builder {
     some.n_tokens += length(i);
     return bar(some, i);
   }
-  static bool fits(const Some& some, size_t i, size_t more, size_t wanted) {
-    return some.n_tokens + more <= wanted && !some.barred.contains(i);
+  bool fits(const Some& some, size_t i) const {
+    return some.n_tokens + length(i) <= most_ && !some.barred.contains(i);
   }
 
   // Text i and those like it: a cluster, or some of the rest.
   Status gather(size_t i) {
-    const size_t most = wanted(length(i));
     BLEND_ASSIGN(const std::vector<size_t> similar, similar_to(i, query_));
     Some some;
     BLEND_RETURN_IF_ERROR(add(some, i));
     for (const size_t j : similar) {
-      if (!taken_[j] && fits(some, j, length(j), most)) BLEND_RETURN_IF_ERROR(add(some, j));
+      if (!taken_[j] && fits(some, j)) BLEND_RETURN_IF_ERROR(add(some, j));
     }
     for (const size_t j : some.chunks) taken_[j] = true;
-    if (some.chunks.size() > 1 && some.n_tokens >= most / 2) {
+    if (enough(some) && some.n_tokens >= most_ / 2) {
       clusters_.push_back({std::move(some.chunks), {}});
       return Status::ok();
     }
-    const bool with_rest = mixed() && rest_.n_tokens + some.n_tokens <= most &&
+    const bool with_rest = mixed() && rest_.n_tokens + some.n_tokens <= most_ &&
                            std::none_of(some.chunks.begin(), some.chunks.end(),
                                         [this](size_t j) { return rest_.barred.contains(j); });
     if (!with_rest) {
@@ -125,12 +125,11 @@ class Builder {
     if (!enough(rest_) && clusters_.empty()) return Status::ok();
     Cluster last{rest_.chunks, {}};
     BLEND_RETURN_IF_ERROR(add_companions(last));
-    if (last.chunks.size() + last.companions.size() > 1) clusters_.push_back(std::move(last));
+    if (enough(rest_)) clusters_.push_back(std::move(last));
     return Status::ok();
   }
   // Chunks most like those of the rest in turn.
   Status add_companions(Cluster& cluster) {
-    const size_t most = wanted(rest_.n_tokens / rest_.chunks.size());
     std::vector<std::vector<size_t>> similar;
     for (const size_t i : cluster.chunks) {
       BLEND_ASSIGN(auto of_chunk, similar_to(i, query_));
@@ -138,7 +137,7 @@ class Builder {
     }
     for (size_t rank = 0; rank < kLookedFor; ++rank) {
       for (const std::vector<size_t>& list : similar) {
-        if (rank >= list.size() || !fits(rest_, list[rank], length(list[rank]), most)) continue;
+        if (rank >= list.size() || !fits(rest_, list[rank])) continue;
         cluster.companions.push_back(list[rank]);
         BLEND_RETURN_IF_ERROR(add(rest_, list[rank]));
       }
@@ -149,6 +148,7 @@ class Builder {
   const std::span<const ClusterText> texts_;
   const SimilarChunks& index_;
   const ClusterLimits limits_;
+  const size_t most_;  // tokens of a cluster
   SimilarQuery query_;
   std::unordered_map<Sha256, size_t, Sha256Hash> places_;
   std::vector<bool> taken_;

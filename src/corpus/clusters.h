@@ -28,20 +28,23 @@ struct ClusterText {
 
 struct ClusterLimits {
   float min_similarity = 0.0f;  // 0: the chunks that are left over may be in one cluster too
-  size_t most_tokens = 0;       // of a cluster
+  size_t least_tokens = 0;      // of a chunk: shorter ones are in no cluster
+  size_t most_tokens = 0;       // of a cluster, which has kMostClusterTokens at most
 };
 
-// Tokens of a cluster, if there are as many similar ones: about twenty chunks, as prompts have.
-inline constexpr size_t kLeastClusterTokens = 1000, kMostClusterTokens = 2048, kClusterChunks = 20;
+inline constexpr size_t kMostClusterTokens = 2048;
+// Chunks of a cluster. One that stands first has seen nothing: with four chunks of 512 tokens
+// records were worse than after passages.
+inline constexpr size_t kLeastClusterChunks = 8;
 
 // Indices of texts.
 struct Cluster {
   std::vector<size_t> chunks;
-  std::vector<size_t> companions;  // chunks of other clusters, where its own are few
+  std::vector<size_t> companions;  // of other clusters, where its own are few
 };
-// `texts`, whose ids differ, each a chunk of at most one cluster. The texts that are in none have
-// no similar ones, are too long, or are too few: the chunks of a cluster have a quarter of its
-// tokens at least. Chunks that say the same are never in one. Depends on nothing but the arguments.
+// `texts`, whose ids differ, each a chunk of at most one cluster. Those that are in none are too
+// short, too long for eight to fit, or have too few similar ones. Chunks that say the same are
+// never in one cluster. Depends on nothing but the arguments.
 Result<std::vector<Cluster>> clusters_of(std::span<const ClusterText> texts,
                                          const SimilarChunks& index, const ClusterLimits& limits,
                                          const Watch& watch);

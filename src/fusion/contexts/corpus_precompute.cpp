@@ -100,18 +100,18 @@ Status CorpusPrecompute::plan_clusters(std::span<const CorpusText> texts, const 
   std::set<Sha256> ids;
   for (size_t i = 0; i < texts.size(); ++i) {
     BLEND_RETURN_IF_ERROR(watch.check());
-    const ChunkMeta meta = describe(texts[i], RecordKind::contextual);
     // Shorter ones stand several at a time before others.
     if (texts[i].tokens.size() < kContextTokens) continue;
-    if (!ids.insert(meta.id).second) continue;  // the text comes twice
+    const Sha256 id = describe(texts[i], RecordKind::contextual).id;
+    if (!ids.insert(id).second) continue;  // the text comes twice
     Together none;
-    BLEND_ASSIGN(const auto contexts, contexts_of(meta.id, none));
+    BLEND_ASSIGN(const auto contexts, contexts_of(id, none));
     if (contexts.has_value() && !options_.refresh) continue;
     candidates_.push_back({describe(texts[i], RecordKind::plain).id, texts[i].tokens});
     places_.push_back(i);
   }
   const ClusterLimits limits{
-      static_cast<float>(options_.min_similarity),
+      static_cast<float>(options_.min_similarity), kContextTokens,
       std::min(model_.context_length() - key_.head.size(), prefill_.most_in_sequences())};
   BLEND_ASSIGN(clusters_, clusters_of(candidates_, index_, limits, {watch.cancel, {}}));
   for (size_t c = 0; c < clusters_.size(); ++c) {

@@ -5,16 +5,16 @@
 // contextual record is the mean over n_contexts prefills, in which the chunk is among similar ones.
 // Similar chunks are retrieved together, so they resemble what stands before the chunk in a prompt.
 //
-// Long chunks are prefilled together, as clusters (corpus/clusters.h). Short ones are prefilled
-// after passages, some of which make as much text as a prefill needs (engine/context_passes.h).
+// Long chunks of which eight fit are prefilled together, as clusters (corpus/clusters.h). Others
+// are prefilled after passages, some short ones at a time (engine/context_passes.h).
 //
 // In a prompt the rows of such a passage have seen other passages. The rows of its head record have
-// not, and a chunk that is prefilled after them differs as they do. So the records of short chunks
+// not, and a chunk that is prefilled after them differs as they do. So the records of these chunks
 // are made in two rounds. In the first each chunk gets a draft, by one prefill after passages that
 // are read from head records. In the second it is prefilled n_contexts times. Every second time the
-// passages are read from drafts, or from the records that have replaced them. So a short chunk
-// costs at most 2 + n_contexts passes over its own rows, a long one 1 + n_contexts. Chunks that are
-// too short to keep the CPU busy are prefilled together.
+// passages are read from drafts, or from the records that have replaced them. Such a chunk
+// costs at most 2 + n_contexts passes over its own rows, one of a cluster 1 + n_contexts. Chunks
+// that are too short to keep the CPU busy are prefilled together.
 #pragma once
 
 #include <functional>
@@ -100,7 +100,7 @@ class CorpusPrecompute {
                                        Together& next);
   // Prefills and stores what was gathered.
   Status store(Together& together, const Watch& watch);
-  // Puts the records of the jobs, which end with it.
+  // Puts the records of the first jobs, and empties `together`.
   Status put(ChunkPrefill::Records records, Together& together);
   // The passages of the stored record `id`; nothing if there is none, or a draft.
   Result<std::optional<std::vector<Sha256>>> contexts_of(const Sha256& id, Together& next);

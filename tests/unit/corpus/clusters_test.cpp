@@ -33,7 +33,7 @@ class ClustersTest : public ::testing::Test {
       texts_.push_back({text_id(i), tokens_[i]});
     }
   }
-  std::vector<Cluster> clusters(const ClusterLimits& limits = {0.0f, 8000}) {
+  std::vector<Cluster> clusters(const ClusterLimits& limits = {0.0f, 1, 8000}) {
     auto out = clusters_of(texts_, index_, limits, {});
     EXPECT_TRUE(out.is_ok()) << out.status().message();
     return *out;
@@ -50,13 +50,13 @@ class ClustersTest : public ::testing::Test {
 };
 
 TEST_F(ClustersTest, SimilarChunksAreTogetherAndEachOnce) {
-  make(6, 20, 50);
+  make(6, 20, 100);
   const auto all = clusters();
   ASSERT_EQ(all.size(), 6u);
   std::set<size_t> seen;
   for (const Cluster& cluster : all) {
     EXPECT_TRUE(cluster.companions.empty());
-    EXPECT_EQ(n_tokens(cluster.chunks), 1000u);
+    EXPECT_EQ(n_tokens(cluster.chunks), 2000u);
     for (const size_t i : cluster.chunks) {
       EXPECT_TRUE(seen.insert(i).second) << i;
       EXPECT_EQ(i % 6, cluster.chunks[0] % 6) << "of another topic";
@@ -68,7 +68,7 @@ TEST_F(ClustersTest, SimilarChunksAreTogetherAndEachOnce) {
 
 // What is left over comes together, and chunks of other clusters with it.
 TEST_F(ClustersTest, TheLastHaveCompanions) {
-  make(1, 26, 50);
+  make(1, 26, 100);
   const auto all = clusters();
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].chunks.size(), 20u);
@@ -101,33 +101,43 @@ TEST_F(ClustersTest, ChunksThatSayTheSameAreNotTogether) {
   EXPECT_EQ(seen, 43u);
 }
 
-TEST_F(ClustersTest, LongChunksMakeLongerClusters) {
+TEST_F(ClustersTest, HaveEightChunksAtLeast) {
   make(1, 24, 256);
   const auto all = clusters();
   ASSERT_EQ(all.size(), 3u);
   for (const Cluster& cluster : all) EXPECT_EQ(cluster.chunks.size(), 8u);
+  EXPECT_EQ(clusters({0.0f, 1, 2048})[0].chunks.size(), 8u);
+  EXPECT_TRUE(clusters({0.0f, 1, 2047}).empty());
+  EXPECT_TRUE(clusters({0.0f, 257, 8000}).empty()) << "too short";
 }
 
 TEST_F(ClustersTest, NoneIsLongerThanTheModelTakes) {
   make(1, 24, 50);
-  for (const Cluster& cluster : clusters({0.0f, 320})) {
-    EXPECT_LE(n_tokens(cluster.chunks) + n_tokens(cluster.companions), 320u);
+  for (const Cluster& cluster : clusters({0.0f, 1, 420})) {
+    EXPECT_LE(n_tokens(cluster.chunks) + n_tokens(cluster.companions), 420u);
   }
-  EXPECT_TRUE(clusters({0.0f, 90}).empty()) << "no two fit";
+  EXPECT_TRUE(clusters({0.0f, 1, 390}).empty()) << "no eight fit";
 }
 
 TEST_F(ClustersTest, UnlikeChunksAreNotTogetherWhereThatIsAsked) {
-  make(4, 6, 50);  // 300 tokens each
-  for (const Cluster& cluster : clusters({0.3f, 8000})) {
+  make(4, 10, 50);  // 500 tokens each
+  for (const Cluster& cluster : clusters({0.3f, 1, 8000})) {
     for (const size_t i : cluster.chunks) EXPECT_EQ(i % 4, cluster.chunks[0] % 4);
     for (const size_t i : cluster.companions) EXPECT_EQ(i % 4, cluster.chunks[0] % 4);
   }
-  EXPECT_TRUE(clusters({0.95f, 8000}).empty());
+  EXPECT_TRUE(clusters({0.95f, 1, 8000}).empty());
 }
 
 TEST_F(ClustersTest, AFewNewTextsAreNoCluster) {
-  make(1, 4, 50);
+  make(1, 7, 50);
   EXPECT_TRUE(clusters().empty());
+}
+
+TEST_F(ClustersTest, WhatFitsIsOneCluster) {
+  make(1, 9, 200);
+  const auto all = clusters();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].chunks.size(), 9u);
 }
 
 TEST_F(ClustersTest, TheNearestAreFirst) {

@@ -117,7 +117,7 @@ TEST_F(CorpusPrecomputeTest, AStoppedRunGoesOnWhereItEnded) {
 TEST_F(CorpusPrecomputeTest, LongTextsAreClusters) {
   texts_.clear();
   RandomModelSpec spec;
-  spec.context = 1200;
+  spec.context = 2100;
   model_ = load(spec);
   const std::vector<int32_t> shared = tokens(80, 10);
   for (int i = 0; i < 12; ++i) {
@@ -136,7 +136,7 @@ TEST_F(CorpusPrecomputeTest, LongTextsAreClusters) {
   for (size_t i = 0; i < 12; ++i) texts.push_back({id_of(i, RecordKind::plain), texts_[i]});
   ChunkPrefill prefill(*model_, key_.head);
   const size_t room = model_->context_length() - key_.head.size();
-  auto clusters = clusters_of(texts, *index_, {0.0f, room}, {});
+  auto clusters = clusters_of(texts, *index_, {0.0f, kContextTokens, room}, {});
   ASSERT_TRUE(clusters.is_ok());
   ASSERT_FALSE(clusters->empty());
   size_t n = 0;
