@@ -130,17 +130,21 @@ void Recorder::put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
   options.contexts = passages.data();
   options.n_contexts = passages.size();
   options.cancel = interrupt_token();
-  const auto stat = [&] {
-    return codec == BLEND_CODEC_DEFAULT ? blendpp::CodecStat() : store_.codec_stat(codec);
-  };
-  const blendpp::CodecStat before = stat();
+  const blendpp::CodecStat before = codec_stat(codec);
   const blendpp::Precomputed done = model_.precompute(store_, tokens, options);
   if (done.existed) return;
   stored_.push_back(done.id);
-  if (codec == BLEND_CODEC_DEFAULT) return;
-  const blendpp::CodecStat after = stat();
+  if (codec != BLEND_CODEC_DEFAULT) add_size(codec, before, tokens.size());
+}
+
+blendpp::CodecStat Recorder::codec_stat(uint32_t codec) const {
+  return codec == BLEND_CODEC_DEFAULT ? blendpp::CodecStat() : store_.codec_stat(codec);
+}
+
+void Recorder::add_size(uint32_t codec, const blendpp::CodecStat& before, size_t n_tokens) {
+  const blendpp::CodecStat after = codec_stat(codec);
   CodecSize& size = sizes_[codec];
-  size.tokens += tokens.size();
+  size.tokens += n_tokens;
   size.elements += (after.bytes - before.bytes) / element_bytes();
   size.stored_bytes += after.stored_bytes - before.stored_bytes;
 }
@@ -178,20 +182,13 @@ std::vector<const blendpp::Tokens*> Recorder::passages(const RecordKind& kind,
 
 void Recorder::store_corpus(const blendpp::Tokens& prefix, uint32_t n_contexts,
                             const std::string& tenant, uint32_t codec) {
-  blendpp::Tokens key = prefix;
-  if (!corpora_.insert({tenant, std::move(key)}).second) return;
+  if (!corpora_.insert({tenant, prefix}).second) return;
   const uint64_t before = store_.stat().bytes;
   std::vector<blendpp::CorpusChunk> chunks;
-  size_t n_tokens = 0;
-  for (const blendpp::Tokens& chunk : similar().chunks()) {
-    put(chunk, prefix, tenant, codec);
-    n_tokens += chunk.size();
-    chunks.push_back({chunk, {}, {}});
-  }
-  const auto stat = [&] {
-    return codec == BLEND_CODEC_DEFAULT ? blendpp::CodecStat() : store_.codec_stat(codec);
-  };
-  const blendpp::CodecStat codec_before = stat();
+  for (const blendpp::Tokens& chunk : similar().chunks()) chunks.push_back({chunk, {}, {}});
+  // One record by itself tells how many values a token has.
+  if (codec != BLEND_CODEC_DEFAULT) put(chunks[0].tokens, prefix, tenant, codec);
+  const blendpp::CodecStat codec_before = codec_stat(codec);
   blendpp::CorpusOptions options;
   options.codec = codec;
   options.chunk_prefix = prefix.data();
@@ -201,12 +198,11 @@ void Recorder::store_corpus(const blendpp::Tokens& prefix, uint32_t n_contexts,
   options.cancel = interrupt_token();
   const bool made = model_.precompute_corpus(store_, chunks, options);
   corpus_bytes_ += store_.stat().bytes - before;
-  if (!made || codec == BLEND_CODEC_DEFAULT) return;
-  const blendpp::CodecStat after = stat();
   CodecSize& size = sizes_[codec];
-  size.tokens += n_tokens;
-  size.elements += (after.bytes - codec_before.bytes) / element_bytes();
-  size.stored_bytes += after.stored_bytes - codec_before.stored_bytes;
+  if (!made || codec == BLEND_CODEC_DEFAULT || size.elements == 0) return;
+  const CodecSize one = size;
+  add_size(codec, codec_before, 0);  // chunks have one or two records, and drafts
+  size.tokens = size.elements * one.tokens / one.elements;
 }
 
 void Recorder::store(const Question& question, const std::string& records, uint32_t codec) {

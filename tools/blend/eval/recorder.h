@@ -60,6 +60,9 @@ class Recorder {
   // All chunks of the data in context of each other, once for each head.
   void store_corpus(const blendpp::Tokens& prefix, uint32_t n_contexts, const std::string& tenant,
                     uint32_t codec);
+  blendpp::CodecStat codec_stat(uint32_t codec) const;
+  // What was stored with a codec since `before`.
+  void add_size(uint32_t codec, const blendpp::CodecStat& before, size_t n_tokens);
   // Of K and V of the chunk that was stored last.
   uint64_t element_bytes();
   // What chunk `i` is prefilled after, for a contextual kind.
