@@ -27,9 +27,6 @@ HWY_INLINE __m512i add_where_set(__m512i codes, const uint8_t* bits, int more) {
   return _mm512_mask_add_epi8(codes, set, codes, each_of_64(more));
 }
 template <size_t i>
-constexpr size_t kFirstGroup = i / 2 * 4 + i % 2;  // the second is two groups on
-
-template <size_t i>
 HWY_INLINE __m512i nibbles_of_64(const uint8_t* at) {
   __m512i v = load64(at);
   if constexpr (i % 2 != 0) v = _mm512_srli_epi16(v, 4);
@@ -41,7 +38,8 @@ HWY_INLINE __m512i pair_codes(Q4_K, const uint8_t* at) {
 }
 template <size_t i>
 HWY_INLINE __m512i pair_codes(Q5_K, const uint8_t* at) {
-  return add_where_set<kFirstGroup<i>>(nibbles_of_64<i>(at + 48 + i / 2 * 64), at + 16, 16);
+  return add_where_set<DigitRow::first_of_pair(i)>(nibbles_of_64<i>(at + 48 + i / 2 * 64), at + 16,
+                                                   16);
 }
 template <size_t i>
 HWY_INLINE __m512i two_bits_of_64(const uint8_t* at) {
@@ -54,7 +52,7 @@ HWY_INLINE __m512i pair_codes(Q2_K, const uint8_t* at) {
 }
 template <size_t i>
 HWY_INLINE __m512i pair_codes(Q3_K, const uint8_t* at) {
-  return add_where_set<kFirstGroup<i>>(two_bits_of_64<i>(at + 32), at, 4);
+  return add_where_set<DigitRow::first_of_pair(i)>(two_bits_of_64<i>(at + 32), at, 4);
 }
 template <size_t i>
 HWY_INLINE __m512i pair_codes(Q6_K, const uint8_t* at) {

@@ -36,6 +36,8 @@ struct DigitRow {
   static constexpr size_t at(size_t g) {
     return (g / 4 * 2 + g % 2) * 3 * kDigitStride + g / 2 % 2 * kDigitGroup;
   }
+  // The first group of the i-th vector; the second is two on.
+  static constexpr size_t first_of_pair(size_t i) { return i / 2 * 4 + i % 2; }
   static constexpr size_t digit_bytes(size_t n) { return (n + 3) / 4 * 6 * kDigitStride; }
 
   static constexpr size_t padded(size_t n) { return (n + 7) / 8 * 8; }

@@ -38,7 +38,7 @@ namespace {
 
 struct SixteenLanes {
   static constexpr size_t kTogether = 4, kPieces = kUnitGroups / 2;
-  static constexpr size_t first(size_t i) { return i / 2 * 4 + i % 2; }
+  static constexpr size_t first(size_t i) { return DigitRow::first_of_pair(i); }
   static constexpr size_t last(size_t i) { return first(i) + 2; }
   using Sums = __m512;
   using Codes = __m512i;
