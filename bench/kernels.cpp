@@ -111,7 +111,7 @@ void mapped_matmul(benchmark::State& state) {
 BENCHMARK(mapped_matmul)
     ->ArgNames({"threads", "rows", "type"})
     ->ArgsProduct({{1, 2},
-                   {1, 2, 4, 8, 16, 32, 64},
+                   {1, 2, 4, 8, 16, 24, 32, 48, 64},
                    {0, 1, 2, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}})
     ->UseRealTime();
 

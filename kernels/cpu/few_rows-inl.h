@@ -30,11 +30,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows of W and rows of x at a time, by the registers for sums, of which AVX2 has 16: 2 by 6 leave
 // one for the vector of x. With 3 by 4 there is none, and GCC puts some on the stack (Zen 3, in the
-// first-level cache, of the peak: 2 by 4 86 %, 3 by 4 72 %). Arm has 32, but with more rows of W
-// their addresses and scales no longer fit: GCC's loops had 4 to 5 instructions for each
-// multiply-add instead of 3 to 4.
-constexpr size_t kMostX = kLanes == 8 ? 6 : 4;
-constexpr size_t kWRows = kLanes == 16 ? 4 : 2;
+// first-level cache, of the peak: 2 by 4 86 %, 3 by 4 72 %). AVX-512 and Arm have 32. There a
+// weight should be decoded for many rows of x (a Zen 5 core with AVX-512, 24 rows, k = 2048,
+// GFLOP/s with 4 by 4, 2 by 8, 3 by 8 and 2 by 12: Q4_1 158, 174, 160, 151; Q5_0 126, 170, 155,
+// 149; Q6_K 148, 173, 166, 155; f16 178, 177, 160, 160). On Arm with more rows of W their addresses
+// and scales no longer fit: GCC's loops had 4 to 5 instructions for each multiply-add instead of 3
+// to 4.
+constexpr size_t kMostX = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 4;
+constexpr size_t kWRows = 2;
 // One row of x or two take as long as W takes to load: more rows of W in parallel.
 constexpr size_t kMostW = 4;
 // For elements of 16 bits two, which is nearer to the order of W itself, in which memory is
@@ -114,9 +117,9 @@ HWY_INLINE void in_register(V& v) {
 // sum += a b. GCC lets the sum go on in the register of a factor that is no longer needed, and
 // where all registers are in use it then moves others to the stack and back.
 HWY_INLINE void add_product(V a, V b, V& sum) {
-#if HWY_TARGET == HWY_AVX2
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
   auto raw = sum.raw;  // a copy: the sums themselves would not stay in registers
-  __asm__("vfmadd231ps %2, %1, %0" : "+x"(raw) : "x"(a.raw), "x"(b.raw));
+  __asm__("vfmadd231ps %2, %1, %0" : "+v"(raw) : "v"(a.raw), "v"(b.raw));
   sum.raw = raw;
 #else
   sum = hn::MulAdd(a, b, sum);

@@ -162,16 +162,16 @@ void Pack(const float* x, size_t m, size_t k, size_t group, size_t n_groups, flo
 
 size_t MostX() { return kMostX; }
 
-// One core of a Zen 4, k = 576 and 1536, GFLOP/s here and by panels. AVX-512: 48 rows of f16 98 and
-// 77, 32 of Q4_0 82 and 77, 25 of Q6_K 67 and 67. AVX2: 48 rows of f16 82 and 77, 25 of Q4_0 64 and
-// 69.
+// One core, GFLOP/s here and by panels. A Zen 5 with AVX-512, k = 2048, 32 and 48 rows: Q4_1 169
+// and about 145, 173 and 164; Q5_0 163 and 139, 165 and 165; Q6_K 163 and 134, 165 and 158; but
+// Q3_K 131 and 143, f32 110 and 120. A Zen 4 with AVX2, k = 576 and 1536: 48 rows of f16 82 and 77,
+// 25 of Q4_0 64 and 69.
 size_t Most(DType dtype, BlockType blocks, size_t k) {
-  constexpr size_t kNearPeak = kFewRowsMost, kSomeUnpacking = 32;
+  constexpr size_t kNearPeak = kFewRowsMost, kSomeUnpacking = 40;
   size_t most = kFewRowsAlways;
   if (blocks == BlockType::none) {
     if (dtype != DType::f32) most = kNearPeak;
-  } else if (kLanes == 16 && (blocks == BlockType::q8_0 || blocks == BlockType::q4_0 ||
-                              blocks == BlockType::q4_1 || blocks == BlockType::q4_k)) {
+  } else if (kLanes == 16 && blocks != BlockType::q3_k) {
     most = kSomeUnpacking;
   }
   return std::clamp(kBytesOfCache / (k * sizeof(float)), kFewRowsAlways, most);
