@@ -127,9 +127,10 @@ typedef struct blend_corpus_record {
 /* Non-zero stops with BLEND_E_CALLBACK. On the calling thread. */
 typedef int32_t (*blend_corpus_fn)(void *user, const blend_corpus_record *record);
 
-#define BLEND_CORPUS_REFRESH 1u   /* also compute those contextual records again whose context has
-                                     changed */
-#define BLEND_CORPUS_HEAD_ONLY 2u /* no contextual records */
+#define BLEND_CORPUS_REFRESH 1u     /* also compute those records again whose context has changed */
+#define BLEND_CORPUS_HEAD_ONLY 2u   /* no records in context */
+#define BLEND_CORPUS_NO_CLUSTERS 4u /* no cluster records: less time and fewer bytes, and answers of
+                                       prompts with many chunks that differ more */
 
 typedef struct blend_corpus_options {
   uint32_t struct_size;
@@ -139,14 +140,14 @@ typedef struct blend_corpus_options {
   const int32_t *chunk_prefix; /* the prompt head, as in blend_precompute_options */
   size_t n_chunk_prefix;
   const char *tenant;  /* chunks of other tenants are not used as context */
-  uint32_t n_contexts; /* prefills of each text in context, at most BLEND_MOST_CONTEXTS;
-                          0 (default): 4. Each costs a prefill of the text's own rows. The record
-                          after the head costs one more, and so does the draft of a text that
-                          is prefilled after others */
+  uint32_t n_contexts; /* prefills of a contextual record and of a cluster record, at most
+                          BLEND_MOST_CONTEXTS; 0 (default): 4. Each costs a prefill of the text's
+                          own rows. The record after the head costs one more, and so does the
+                          draft of a contextual record */
   uint32_t reserved;   /* 0 */
   double min_similarity; /* 0 to 0.9: less similar chunks are not used as context; default 0 */
   blend_progress_fn progress; /* records: for each text the one after the head, the draft if there
-                                 are drafts, and the contextual one */
+                                 are drafts, the cluster record and the contextual one */
   void *progress_user;
   const blend_cancel *cancel;
   blend_corpus_fn on_record; /* called for each text, in order; may be NULL */
@@ -155,22 +156,27 @@ typedef struct blend_corpus_options {
 
 BLEND_API int32_t blend_corpus_options_init(blend_corpus_options *options, size_t struct_size);
 
-/* Stores the chunks of a corpus so that they serve each other as context. Each gets two records:
- * one after the prompt head alone, which is exact where the chunk stands first in a prompt, and a
- * contextual record over the chunks most similar to it (docs/fusion.md, "The record of a chunk").
- * The passages are sought among `chunks` and those that the store holds after the same head.
- * Similarity is the cosine of TF-IDF weights over token ids. Not used as context: chunks with a
- * similarity of 0.9 or more, which say the same, and chunks of ten tokens or fewer.
- * Texts of BLEND_CONTEXT_TOKENS to 256 tokens are prefilled together with similar ones, up to 2,048
- * tokens as one text, n_contexts times in other orders. K and V are summed meanwhile, in at most
- * 512 MiB. Other texts, and fewer than eight new ones, are prefilled after similar texts, as with
- * `contexts` of blend_precompute. Where n_contexts is 2 or more, several such texts first get
- * drafts of their contextual records, by one prefill each. Then every second prefill of a record
- * loads its passages from drafts, or from finished records.
+/* Stores the chunks of a corpus so that they serve each other as context (docs/fusion.md, "The
+ * record of a chunk"). Each gets up to three records. The record after the prompt head alone is
+ * exact where the chunk stands first in a prompt. The contextual record is prefilled after the
+ * chunks most similar to it, for places near a prompt's beginning. The cluster record is prefilled
+ * together with similar chunks, for places after that. Fuses take the record that fits the place.
+ * Similar chunks are sought among `chunks` and, for contextual records, also among those that the
+ * store holds after the same head. Similarity is the cosine of TF-IDF weights over token ids. Not
+ * used as context: chunks with a similarity of 0.9 or more, which say the same, and chunks of ten
+ * tokens or fewer.
+ * Contextual records: n_contexts prefills after similar texts, as with `contexts` of
+ * blend_precompute. Where n_contexts is 2 or more, several texts first get drafts, by one prefill
+ * each. Then every second prefill of a record loads its passages from drafts, or from finished
+ * records.
+ * Cluster records: texts of up to 256 tokens are prefilled with similar ones as one text of up to
+ * 2,048 tokens (1,024 of texts shorter than 128), n_contexts times in other orders. K and V are
+ * summed meanwhile, in at most 512 MiB. Fewer than eight new texts are no cluster.
  * BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. Called again after a stop, it
- * goes on from there. Removing a chunk does not change the contextual records that were made with
- * it, until they are refreshed. chunks: [n]. Errors name the chunk; they are those of
- * blend_precompute. */
+ * goes on from there. Removing a chunk does not change the records that were made with it, until
+ * they are refreshed. blend_store_remove takes one record of a chunk; the others have its label and
+ * tags, and blend_store_remove_matching takes all of them. chunks: [n]. Errors name the chunk; they
+ * are those of blend_precompute. */
 BLEND_API int32_t blend_precompute_corpus(const blend_model *model, const blend_store *store,
                                           const blend_corpus_chunk *chunks, size_t n,
                                           const blend_corpus_options *options, blend_error **err);

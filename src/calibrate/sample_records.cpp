@@ -34,7 +34,7 @@ Status SampleRecords::prefill_after(const std::vector<int32_t>& prefix, const Wa
   prefill_.emplace(model_, prefix_);
   const size_t most =
       std::min(model_.context_length() - prefix_.size(), prefill_->most_in_sequences());
-  auto clusters = clusters_of(texts_, index_, {0.0f, kContextTokens, most}, {watch.cancel, {}});
+  auto clusters = clusters_of(texts_, index_, {0.0f, most}, {watch.cancel, {}});
   if (!clusters.is_ok()) {
     prefill_.reset();  // the next call tries again
     return clusters.status();
@@ -53,7 +53,8 @@ Status SampleRecords::put(const Sample& sample, const std::vector<int32_t>& pref
   for (const Segment& s : sample) {
     const bool exact = before == prefix;
     if (s.kind == SegmentKind::chunk && !s.tokens->empty() && !exact) {
-      BLEND_ASSIGN(auto record, record_of(*s.tokens, prefix, kv_dtype, watch));
+      const size_t n_before = before.size() - std::min(before.size(), prefix.size());
+      BLEND_ASSIGN(auto record, record_of(*s.tokens, n_before, prefix, kv_dtype, watch));
       if (record != nullptr) BLEND_RETURN_IF_ERROR(store.put_async(std::move(record)));
     }
     before.insert(before.end(), s.tokens->begin(), s.tokens->end());
@@ -90,7 +91,7 @@ Result<RecentRecords::Record> SampleRecords::make_cluster(const Cluster& cluster
   };
   const auto add = [&](size_t i) {
     jobs.push_back(
-        {describe_chunk(model_, kv_dtype, prefix_, "", texts_[i].tokens, RecordKind::contextual),
+        {describe_chunk(model_, kv_dtype, prefix_, "", texts_[i].tokens, RecordKind::clustered),
          {}});
   };
   size_t place = 0;
@@ -180,19 +181,25 @@ Result<SampleRecords::Company> SampleRecords::company_of(std::span<const int32_t
   return out;
 }
 
-Result<std::shared_ptr<const ChunkRecord>> SampleRecords::record_of(
-    std::span<const int32_t> chunk, const std::vector<int32_t>& prefix, DType kv_dtype,
-    const Watch& watch) {
-  BLEND_RETURN_IF_ERROR(prefill_after(prefix, watch));
-  ChunkMeta meta = describe_chunk(model_, kv_dtype, prefix_, "", chunk, RecordKind::contextual);
+Result<RecentRecords::Record> SampleRecords::clustered(std::span<const int32_t> chunk,
+                                                       DType kv_dtype, const Watch& watch) {
   const auto text = places_.find(describe_chunk(model_, DType::f32, {}, "", chunk).id);
-  if (text != places_.end() && cluster_of_.contains(text->second)) {
-    // What is kept of it is no draft, unless a short chunk has read one.
-    const RecentRecords::Record kept = kept_.find(meta.id);
-    if (kept != nullptr && !kept->meta.draft) return kept;
-    const Cluster& cluster = clusters_[cluster_of_.at(text->second)];
-    return make_cluster(cluster, text->second, kv_dtype, watch);
+  if (text == places_.end() || !cluster_of_.contains(text->second)) return RecentRecords::Record();
+  const Sha256 id = describe_chunk(model_, kv_dtype, prefix_, "", chunk, RecordKind::clustered).id;
+  const RecentRecords::Record kept = kept_.find(id);
+  if (kept != nullptr) return kept;
+  return make_cluster(clusters_[cluster_of_.at(text->second)], text->second, kv_dtype, watch);
+}
+
+Result<std::shared_ptr<const ChunkRecord>> SampleRecords::record_of(
+    std::span<const int32_t> chunk, size_t n_before, const std::vector<int32_t>& prefix,
+    DType kv_dtype, const Watch& watch) {
+  BLEND_RETURN_IF_ERROR(prefill_after(prefix, watch));
+  if (fits_cluster(n_before)) {
+    BLEND_ASSIGN(const RecentRecords::Record record, clustered(chunk, kv_dtype, watch));
+    if (record != nullptr) return record;
   }
+  ChunkMeta meta = describe_chunk(model_, kv_dtype, prefix_, "", chunk, RecordKind::contextual);
   BLEND_ASSIGN(const Company company, company_of(chunk, kv_dtype, n_contexts_));
   if (company.texts.empty()) return RecentRecords::Record();
   BLEND_ASSIGN(const Records after_head, heads(company.texts, kv_dtype, watch));

@@ -39,8 +39,10 @@ class SampleRecords {
   Status put(const Sample& sample, const std::vector<int32_t>& prefix, DType kv_dtype,
              MemoryStore& store, const Watch& watch);
 
-  // The same for one chunk; null: there is none similar.
+  // The same for one chunk, before which n_before tokens stand after the prefix; null: there is
+  // none similar.
   Result<std::shared_ptr<const ChunkRecord>> record_of(std::span<const int32_t> chunk,
+                                                       size_t n_before,
                                                        const std::vector<int32_t>& prefix,
                                                        DType kv_dtype, const Watch& watch);
 
@@ -59,6 +61,9 @@ class SampleRecords {
   struct Making;  // a chunk to prefill after its passages
   using Records = std::vector<RecentRecords::Record>;
 
+  // The record of its cluster; null: it is in none.
+  Result<RecentRecords::Record> clustered(std::span<const int32_t> chunk, DType kv_dtype,
+                                          const Watch& watch);
   // Keeps the records of all its chunks, and returns that of `text`.
   Result<RecentRecords::Record> make_cluster(const Cluster& cluster, size_t text, DType kv_dtype,
                                              const Watch& watch);

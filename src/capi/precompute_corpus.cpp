@@ -25,7 +25,9 @@ struct CorpusRequest {
 
 Status read_options(const blend_corpus_options& o, const blend::ModelDescription& m,
                     CorpusRequest& out) {
-  if ((o.flags & ~(BLEND_CORPUS_REFRESH | BLEND_CORPUS_HEAD_ONLY)) != 0) {
+  constexpr uint32_t kKnown =
+      BLEND_CORPUS_REFRESH | BLEND_CORPUS_HEAD_ONLY | BLEND_CORPUS_NO_CLUSTERS;
+  if ((o.flags & ~kKnown) != 0) {
     return blend::make_error(BLEND_E_INVALID_STRUCT, "flags 0x%x: unknown BLEND_CORPUS_ bits",
                              o.flags);
   }
@@ -50,6 +52,7 @@ Status read_options(const blend_corpus_options& o, const blend::ModelDescription
   out.options.n_contexts = o.n_contexts != 0 ? o.n_contexts : kUsualContexts;
   if (head_only) out.options.n_contexts = 0;
   out.options.min_similarity = o.min_similarity;
+  out.options.clusters = (o.flags & BLEND_CORPUS_NO_CLUSTERS) == 0;
   out.options.refresh = (o.flags & BLEND_CORPUS_REFRESH) != 0;
   return Status::ok();
 }
@@ -95,11 +98,12 @@ Status rename(blend::Store& store, const blend::ChunkName& name,
               const blend::CorpusRecord& record) {
   if (!name.is_given()) return Status::ok();
   for (const auto& [id, existed] :
-       {std::pair(record.head_id, record.head_existed), std::pair(record.id, record.own_existed)}) {
+       {std::pair(record.head_id, record.head_existed), std::pair(record.id, record.own_existed),
+        std::pair(record.cluster_id, record.cluster_existed)}) {
     bool changed = false;
     if (!existed) continue;
     Status named = store.rename(id, name, &changed);
-    // Gone since then, as it may be any time later.
+    // Gone since then, as it may be any time later, or in no cluster.
     if (named.code() != BLEND_E_NOT_FOUND) BLEND_RETURN_IF_ERROR(named);
   }
   return Status::ok();

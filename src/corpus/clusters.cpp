@@ -24,11 +24,12 @@ uint64_t next(uint64_t& state) {
 class Builder {
  public:
   Builder(std::span<const ClusterText> texts, const SimilarChunks& index,
-          const ClusterLimits& limits)
+          const ClusterLimits& limits, bool long_ones)
       : texts_(texts),
         index_(index),
         limits_(limits),
-        most_(std::min(limits.most_tokens, kMostClusterTokens)),
+        long_ones_(long_ones),
+        most_(std::min(limits.most_tokens, long_ones ? kMostClusterTokens : kShortClusterTokens)),
         taken_(texts.size(), false) {
     for (size_t i = 0; i < texts.size(); ++i) places_.emplace(texts[i].id, i);
     query_.n = kLookedFor;
@@ -53,7 +54,7 @@ class Builder {
 
   size_t length(size_t i) const { return texts_[i].tokens.size(); }
   bool takes(size_t i) const {
-    return length(i) >= limits_.least_tokens && length(i) * kLeastClusterChunks <= most_;
+    return (length(i) >= kLongChunk) == long_ones_ && length(i) * kLeastClusterChunks <= most_;
   }
   static bool enough(const Some& some) { return some.chunks.size() >= kLeastClusterChunks; }
 
@@ -148,6 +149,7 @@ class Builder {
   const std::span<const ClusterText> texts_;
   const SimilarChunks& index_;
   const ClusterLimits limits_;
+  const bool long_ones_;
   const size_t most_;  // tokens of a cluster
   SimilarQuery query_;
   std::unordered_map<Sha256, size_t, Sha256Hash> places_;
@@ -161,9 +163,15 @@ class Builder {
 Result<std::vector<Cluster>> clusters_of(std::span<const ClusterText> texts,
                                          const SimilarChunks& index, const ClusterLimits& limits,
                                          const Watch& watch) {
-  Builder builder(texts, index, limits);
-  BLEND_RETURN_IF_ERROR(builder.run(watch));
-  return std::move(builder).clusters();
+  std::vector<Cluster> clusters;
+  for (const bool long_ones : {false, true}) {
+    Builder builder(texts, index, limits, long_ones);
+    BLEND_RETURN_IF_ERROR(builder.run(watch));
+    std::vector<Cluster> more = std::move(builder).clusters();
+    clusters.insert(clusters.end(), std::make_move_iterator(more.begin()),
+                    std::make_move_iterator(more.end()));
+  }
+  return clusters;
 }
 
 Result<std::vector<size_t>> nearest_in(const Cluster& cluster, size_t text,

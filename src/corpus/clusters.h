@@ -5,7 +5,8 @@
 // and prefilled as one text, as many times as a record is the mean of, each time in another order:
 // a chunk stands now early, now late, and after other neighbors. Every row is computed after the
 // rows that precede it, so nothing is wrong in it but the order; and a prefill of some chunks costs
-// no more than theirs one by one (docs/fusion.md).
+// no more than theirs one by one. Such a record serves places with much text before them. Near a
+// prompt's beginning one after passages is better (docs/fusion.md).
 #pragma once
 
 #include <cstddef>
@@ -28,14 +29,21 @@ struct ClusterText {
 
 struct ClusterLimits {
   float min_similarity = 0.0f;  // 0: the chunks that are left over may be in one cluster too
-  size_t least_tokens = 0;      // of a chunk: shorter ones are in no cluster
-  size_t most_tokens = 0;       // of a cluster, which has kMostClusterTokens at most
+  size_t most_tokens = 0;       // of a cluster, which has no more than below either
 };
 
-inline constexpr size_t kMostClusterTokens = 2048;
+// Prompts of short chunks are shorter: a cluster of chunks that are shorter than kLongChunk has
+// kShortClusterTokens at most, of others kMostClusterTokens.
+inline constexpr size_t kLongChunk = 128, kShortClusterTokens = 1024, kMostClusterTokens = 2048;
 // Chunks of a cluster. One that stands first has seen nothing: with four chunks of 512 tokens
 // records were worse than after passages.
 inline constexpr size_t kLeastClusterChunks = 8;
+
+// Whether the record of a cluster is nearer than one after passages, where n tokens stand between
+// the prompt's head and the chunk. In the cluster's prefills half a cluster stands before a chunk,
+// in those after passages kContextTokens.
+inline constexpr size_t kClusterFrom = 384;
+constexpr bool fits_cluster(size_t n) { return n >= kClusterFrom; }
 
 // Indices of texts.
 struct Cluster {
@@ -43,7 +51,7 @@ struct Cluster {
   std::vector<size_t> companions;  // of other clusters, where its own are few
 };
 // `texts`, whose ids differ, each a chunk of at most one cluster. Those that are in none are too
-// short, too long for eight to fit, or have too few similar ones. Chunks that say the same are
+// long for eight to fit, or have too few similar ones. Chunks that say the same are
 // never in one cluster. Depends on nothing but the arguments.
 Result<std::vector<Cluster>> clusters_of(std::span<const ClusterText> texts,
                                          const SimilarChunks& index, const ClusterLimits& limits,

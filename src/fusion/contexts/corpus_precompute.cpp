@@ -15,6 +15,11 @@ struct CorpusPrecompute::Company {
   std::vector<Sha256> ids;
 };
 
+struct CorpusPrecompute::ClusterPlan {
+  std::vector<ClusterText> texts;  // without a record of a cluster
+  std::vector<size_t> places;      // of each, among all texts
+};
+
 struct CorpusPrecompute::Together {
   std::unique_ptr<StoreSnapshot> snapshot;  // of all companies
   std::vector<Company> companies;           // of the jobs' passages
@@ -76,7 +81,9 @@ Status CorpusPrecompute::put(ChunkPrefill::Records records, Together& together) 
 }
 
 uint64_t CorpusPrecompute::n_steps(std::span<const CorpusText> texts) const {
-  return texts.size() * (1 + (options_.n_contexts > 0 ? 1 : 0) + (has_drafts() ? 1 : 0));
+  const int each =
+      1 + (options_.n_contexts > 0 ? 1 : 0) + (has_drafts() ? 1 : 0) + (has_clusters() ? 1 : 0);
+  return texts.size() * static_cast<uint64_t>(each);
 }
 
 Status CorpusPrecompute::store_heads(std::span<const CorpusText> texts, std::vector<bool>& made,
@@ -96,68 +103,62 @@ Status CorpusPrecompute::store_heads(std::span<const CorpusText> texts, std::vec
   return store(next, watch);
 }
 
-Status CorpusPrecompute::plan_clusters(std::span<const CorpusText> texts, const Watch& watch) {
+Status CorpusPrecompute::store_clusters(std::span<const CorpusText> texts, const Watch& watch) {
   std::set<Sha256> ids;
+  ClusterPlan plan;
   for (size_t i = 0; i < texts.size(); ++i) {
     BLEND_RETURN_IF_ERROR(watch.check());
-    // Shorter ones stand several at a time before others.
-    if (texts[i].tokens.size() < kContextTokens) continue;
-    const Sha256 id = describe(texts[i], RecordKind::contextual).id;
+    const Sha256 id = describe(texts[i], RecordKind::clustered).id;
     if (!ids.insert(id).second) continue;  // the text comes twice
-    Together none;
-    BLEND_ASSIGN(const auto contexts, contexts_of(id, none));
-    if (contexts.has_value() && !options_.refresh) continue;
-    candidates_.push_back({describe(texts[i], RecordKind::plain).id, texts[i].tokens});
-    places_.push_back(i);
+    BLEND_ASSIGN(const bool stored, store_.contains(id));
+    if (stored && !options_.refresh) continue;
+    plan.texts.push_back({describe(texts[i], RecordKind::plain).id, texts[i].tokens});
+    plan.places.push_back(i);
   }
   const ClusterLimits limits{
-      static_cast<float>(options_.min_similarity), kContextTokens,
+      static_cast<float>(options_.min_similarity),
       std::min(model_.context_length() - key_.head.size(), prefill_.most_in_sequences())};
-  BLEND_ASSIGN(clusters_, clusters_of(candidates_, index_, limits, {watch.cancel, {}}));
-  for (size_t c = 0; c < clusters_.size(); ++c) {
-    for (const size_t i : clusters_[c].chunks) {
-      cluster_of_[describe(texts[places_[i]], RecordKind::contextual).id] = c;
-    }
+  BLEND_ASSIGN(const std::vector<Cluster> clusters,
+               clusters_of(plan.texts, index_, limits, {watch.cancel, {}}));
+  uint64_t n_made = 0;
+  for (const Cluster& cluster : clusters) {
+    BLEND_RETURN_IF_ERROR(watch.report(n_steps(texts) - 2 * texts.size() + n_made, n_steps(texts)));
+    BLEND_RETURN_IF_ERROR(make_cluster(texts, plan, cluster, watch));
+    n_made += cluster.chunks.size();
   }
   return Status::ok();
 }
 
-bool CorpusPrecompute::in_cluster(const CorpusText& text) const {
-  return cluster_of_.contains(describe(text, RecordKind::contextual).id);
-}
-
-Status CorpusPrecompute::make_cluster(std::span<const CorpusText> texts, const Cluster& cluster,
-                                      const Watch& watch) {
+Status CorpusPrecompute::make_cluster(std::span<const CorpusText> texts, const ClusterPlan& plan,
+                                      const Cluster& cluster, const Watch& watch) {
   Together next;
-  const auto add = [&](size_t candidate, std::vector<Sha256> contexts) {
-    const size_t text = places_[candidate];
-    ChunkMeta meta = describe(texts[text], RecordKind::contextual);
+  const auto add = [&](size_t i, std::vector<Sha256> contexts) {
+    const size_t text = plan.places[i];
+    ChunkMeta meta = describe(texts[text], RecordKind::clustered);
     meta.contexts = std::move(contexts);
     next.add({std::move(meta), {}, "chunk " + std::to_string(text)});
   };
   bool same = true;
   for (const size_t i : cluster.chunks) {
     BLEND_ASSIGN(const std::vector<size_t> nearest,
-                 nearest_in(cluster, i, candidates_, index_, kMostContexts));
+                 nearest_in(cluster, i, plan.texts, index_, kMostContexts));
     std::vector<Sha256> contexts;
     contexts.reserve(nearest.size());
-    for (const size_t j : nearest) contexts.push_back(candidates_[j].id);
-    const Sha256 id = describe(texts[places_[i]], RecordKind::contextual).id;
+    for (const size_t j : nearest) contexts.push_back(plan.texts[j].id);
+    const Sha256 id = describe(texts[plan.places[i]], RecordKind::clustered).id;
     BLEND_ASSIGN(const auto stored, contexts_of(id, next));
     // Other chunks of the corpus may change their order.
     same = same && stored.has_value() &&
            std::set(stored->begin(), stored->end()) == std::set(contexts.begin(), contexts.end());
-    made_[id].id = id;
-    made_[id].n_contexts = static_cast<uint32_t>(contexts.size());
     add(i, std::move(contexts));
   }
-  for (const ChunkJob& job : next.jobs) made_[job.meta.id].existed = same;
   if (same) return Status::ok();
   for (const size_t i : cluster.companions) add(i, {});
   const auto orders = orders_of(next.jobs.size(), options_.n_contexts);
   BLEND_ASSIGN(ChunkPrefill::Records records,
                prefill_.run_in_sequences(next.jobs, orders, {watch.cancel, {}}));
   records.resize(cluster.chunks.size());  // the companions have theirs
+  for (const auto& record : records) made_in_clusters_.insert(record->meta.id);
   return put(std::move(records), next);
 }
 
@@ -166,7 +167,7 @@ Status CorpusPrecompute::store_drafts(std::span<const CorpusText> texts, const W
   for (size_t i = 0; i < texts.size(); ++i) {
     BLEND_RETURN_IF_ERROR(watch.report(texts.size(), n_steps(texts)));
     BLEND_ASSIGN(const bool there, store_.contains(describe(texts[i], RecordKind::contextual).id));
-    if (!there && !in_cluster(texts[i])) missing.push_back(i);
+    if (!there) missing.push_back(i);
   }
   if (missing.size() < 2) return Status::ok();  // no other chunk would read the draft
   Together next;
@@ -281,8 +282,8 @@ Status CorpusPrecompute::run(std::span<const CorpusText> texts, const Done& done
                              const Watch& watch) {
   std::vector<bool> made(texts.size(), false);
   BLEND_RETURN_IF_ERROR(store_heads(texts, made, watch));
-  if (options_.n_contexts > 0) BLEND_RETURN_IF_ERROR(plan_clusters(texts, watch));
   if (has_drafts()) BLEND_RETURN_IF_ERROR(store_drafts(texts, watch));
+  if (has_clusters()) BLEND_RETURN_IF_ERROR(store_clusters(texts, watch));
   Together next;
   std::vector<CorpusRecord> records;  // of the texts whose `done` is to be called
   const auto finish = [&](size_t end) -> Status {
@@ -303,23 +304,17 @@ Status CorpusPrecompute::run(std::span<const CorpusText> texts, const Done& done
     record.existed = true;
     if (options_.n_contexts > 0) {
       BLEND_RETURN_IF_ERROR(watch.report(n_steps(texts) - texts.size() + i, n_steps(texts)));
-      const Sha256 id = describe(texts[i], RecordKind::contextual).id;
-      if (const auto in = cluster_of_.find(id); in != cluster_of_.end()) {
-        if (!made_.contains(id)) {
-          BLEND_RETURN_IF_ERROR(make_cluster(texts, clusters_[in->second], watch));
-        }
-        record = made_.at(id);
-      } else {
-        const std::string name = "chunk " + std::to_string(i);
-        auto contextual = plan_contextual(texts[i], name, next);
-        if (!contextual.is_ok()) return contextual.status().with_context(name);
-        record = *contextual;
-      }
+      const std::string name = "chunk " + std::to_string(i);
+      auto contextual = plan_contextual(texts[i], name, next);
+      if (!contextual.is_ok()) return contextual.status().with_context(name);
+      record = *contextual;
     }
     record.head_id = head_id;
     record.head_existed = !made[i];
     record.own_existed = record.id == head_id ? record.head_existed : record.existed;
-    record.existed = record.existed && !made[i];
+    record.cluster_id = describe(texts[i], RecordKind::clustered).id;
+    record.cluster_existed = !made_in_clusters_.contains(record.cluster_id);
+    record.existed = record.existed && record.head_existed && record.cluster_existed;
     records.push_back(record);
     // Texts that are stored already wait for nobody.
     if (next.jobs.empty() || next.full()) BLEND_RETURN_IF_ERROR(finish(i + 1));

@@ -1,26 +1,26 @@
 // CorpusPrecompute: stores the chunks of a corpus so that they serve each other as context.
 //
-// Each chunk gets two records after the prompt head. The head record has no other context: it is
-// exact where the chunk stands first in a prompt, and other chunks load it as a passage. The
-// contextual record is the mean over n_contexts prefills, in which the chunk is among similar ones.
-// Similar chunks are retrieved together, so they resemble what stands before the chunk in a prompt.
-//
-// Long chunks of which eight fit are prefilled together, as clusters (corpus/clusters.h). Others
-// are prefilled after passages, some short ones at a time (engine/context_passes.h).
+// Each chunk gets up to three records after the prompt head. The head record has no other context:
+// it is exact where the chunk stands first in a prompt, and other chunks load it as a passage. Two
+// records are means over n_contexts prefills, in which the chunk is among similar ones: these are
+// retrieved together, so they resemble what stands before the chunk in a prompt. The contextual
+// record is prefilled after passages, some short ones at a time (engine/context_passes.h), as a
+// chunk near a prompt's beginning is. The record of a cluster (corpus/clusters.h) is for the places
+// after that. A prompt takes the one that fits the chunk's place.
 //
 // In a prompt the rows of such a passage have seen other passages. The rows of its head record have
-// not, and a chunk that is prefilled after them differs as they do. So the records of these chunks
-// are made in two rounds. In the first each chunk gets a draft, by one prefill after passages that
-// are read from head records. In the second it is prefilled n_contexts times. Every second time the
-// passages are read from drafts, or from the records that have replaced them. Such a chunk
-// costs at most 2 + n_contexts passes over its own rows, one of a cluster 1 + n_contexts. Chunks
-// that are too short to keep the CPU busy are prefilled together.
+// not, and a chunk that is prefilled after them differs as they do. So contextual records are made
+// in two rounds. In the first each chunk gets a draft, by one prefill after passages that are read
+// from head records. In the second it is prefilled n_contexts times. Every second time the
+// passages are read from drafts, or from the records that have replaced them. A chunk costs at most
+// 2 + 2 n_contexts passes over its own rows. Chunks that are too short to keep the CPU busy are
+// prefilled together.
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -42,19 +42,22 @@ struct CorpusOptions {
   // Prefills of a contextual record, at most kMostContexts; 0: head records only.
   uint32_t n_contexts = 0;
   double min_similarity = 0;
-  bool refresh = false;  // also make contextual records again whose similar chunks have changed
+  bool clusters = true;  // also records of clusters
+  bool refresh = false;  // also make records again whose similar chunks have changed
   std::optional<Codec> codec;
 };
 
 // The result for a text.
 struct CorpusRecord {
-  // The record that prompts take: the contextual one, or the head record if no chunk is similar.
+  // The contextual record, or the head record if no chunk is similar.
   Sha256 id{};
   Sha256 head_id{};
+  Sha256 cluster_id{};  // whether or not there is one
   uint32_t n_contexts = 0;
   bool existed = false;       // nothing was computed for it
   bool head_existed = false;  // of the head record alone
   bool own_existed = false;   // of the record under `id`
+  bool cluster_existed = false;
 };
 
 // Used once, by one thread. The arguments must outlive it.
@@ -77,20 +80,20 @@ class CorpusPrecompute {
   Status run(std::span<const CorpusText> texts, const Done& done, const Watch& watch);
 
  private:
-  struct Company;   // the passages of one chunk
-  struct Together;  // chunks that are prefilled in one run
+  struct Company;      // the passages of one chunk
+  struct ClusterPlan;  // texts that may be in a cluster
+  struct Together;     // chunks that are prefilled in one run
   ChunkMeta describe(const CorpusText& text, RecordKind kind) const;
   bool has_drafts() const { return options_.n_contexts > 1; }  // the first prefill reads none
-  uint64_t n_steps(std::span<const CorpusText> texts) const;   // of the progress
+  bool has_clusters() const { return options_.n_contexts > 0 && options_.clusters; }
+  uint64_t n_steps(std::span<const CorpusText> texts) const;  // of the progress
   Status store_heads(std::span<const CorpusText> texts, std::vector<bool>& made,
                      const Watch& watch);
-  // The clusters of the long texts that have no contextual record, or of all where they are made
-  // again.
-  Status plan_clusters(std::span<const CorpusText> texts, const Watch& watch);
-  Status make_cluster(std::span<const CorpusText> texts, const Cluster& cluster,
-                      const Watch& watch);
-  bool in_cluster(const CorpusText& text) const;
-  // Of the texts that are in no cluster and have no contextual record.
+  // The records of clusters that are missing, or of all clusters that have changed.
+  Status store_clusters(std::span<const CorpusText> texts, const Watch& watch);
+  Status make_cluster(std::span<const CorpusText> texts, const ClusterPlan& plan,
+                      const Cluster& cluster, const Watch& watch);
+  // Of the texts that have no contextual record.
   Status store_drafts(std::span<const CorpusText> texts, const Watch& watch);
   // `snapshot` is taken if there is none.
   Result<Company> company_of(const CorpusText& text, bool draft,
@@ -111,11 +114,7 @@ class CorpusPrecompute {
   const CorpusKey key_;
   const CorpusOptions options_;
   ChunkPrefill prefill_;
-  std::vector<ClusterText> candidates_;  // long texts without a contextual record
-  std::vector<size_t> places_;           // of the candidates, among the texts
-  std::vector<Cluster> clusters_;        // of candidates
-  std::map<Sha256, size_t> cluster_of_;  // by the id of the contextual record
-  std::map<Sha256, CorpusRecord> made_;  // in clusters
+  std::set<Sha256> made_in_clusters_;
 };
 
 }  // namespace blend

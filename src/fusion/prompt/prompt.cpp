@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "control/pass_cost.h"
+#include "corpus/clusters.h"
 #include "engine/chunk_shape.h"
 #include "engine/context_passes.h"
 #include "engine/model.h"
@@ -175,8 +176,14 @@ Result<bool> PromptBuilder::open_nearer(Prompt& prompt, const std::vector<int32_
     if (before.empty()) return false;
     return open_after(prompt, before, RecordKind::plain, tokens, s);
   };
-  const auto in_context = [&] {
-    return open_after(prompt, options_.chunk_prefix, RecordKind::contextual, tokens, s);
+  const auto in_context = [&]() -> Result<bool> {
+    const bool far = stands_far(s);
+    for (const RecordKind kind : {far ? RecordKind::clustered : RecordKind::contextual,
+                                  far ? RecordKind::contextual : RecordKind::clustered}) {
+      BLEND_ASSIGN(const bool hit, open_after(prompt, options_.chunk_prefix, kind, tokens, s));
+      if (hit) return true;
+    }
+    return false;
   };
   const bool context_first = says_little(before.size(), s);
   BLEND_ASSIGN(const bool hit, context_first ? in_context() : after_what_precedes());
@@ -189,6 +196,11 @@ bool PromptBuilder::says_little(size_t n_before, const PromptSegment& s) const {
   if (n_before < n_head || n_before >= s.first_row) return false;
   const size_t own = n_before - n_head, all = s.first_row - n_head;
   return own < kContextTokens && kLeastShare * own < all;
+}
+
+bool PromptBuilder::stands_far(const PromptSegment& s) const {
+  const size_t n_head = options_.chunk_prefix.size();
+  return s.first_row > n_head && fits_cluster(s.first_row - n_head);
 }
 
 RecordUse PromptBuilder::use_of(const Prompt& prompt, const PromptSegment& s) const {

@@ -6,13 +6,29 @@
 
 namespace blend {
 
+namespace {
+
+const char* domain_of(RecordKind kind) {
+  switch (kind) {
+    case RecordKind::plain:
+      return "blend-chunk-1";
+    case RecordKind::contextual:
+      return "blend-contextual-chunk-1";
+    case RecordKind::clustered:
+      return "blend-clustered-chunk-1";
+  }
+  return "";
+}
+
+}  // namespace
+
 Sha256 chunk_id(const Sha256& fingerprint, DType dtype, std::span<const int32_t> prefix,
                 std::string_view tenant, std::span<const int32_t> tokens, RecordKind kind) {
   Sha256Hasher hasher;
   // Token ids are hashed as the machine holds them; every supported machine is little-endian, and a
   // list's length precedes it.
   static_assert(std::endian::native == std::endian::little);
-  hasher.field(kind == RecordKind::plain ? "blend-chunk-1" : "blend-contextual-chunk-1")
+  hasher.field(domain_of(kind))
       .field(fingerprint.data(), fingerprint.size())
       .field(static_cast<uint64_t>(dtype))
       .field(prefix.data(), prefix.size_bytes())

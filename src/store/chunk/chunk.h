@@ -101,6 +101,7 @@ inline constexpr size_t kMostContexts = 16;
 enum class RecordKind : uint8_t {
   plain,       // nothing: a prefix hit where just the chunk prefix precedes it
   contextual,  // context passages: the mean over a prefill after each of them
+  clustered,   // the chunks of its cluster: the mean over prefills of all in other orders
 };
 
 struct ChunkMeta {
@@ -125,8 +126,8 @@ struct ChunkMeta {
   TenantTag tenant{};         // its tenant: may read it, and its quota counts it
 };
 
-// SHA-256 over the length-prefixed fields in this order: it resists collisions made on purpose. A
-// contextual record has an id different from the plain one's, whatever its passages are.
+// SHA-256 over the length-prefixed fields in this order: it resists collisions made on purpose. The
+// records of the three kinds have different ids, whatever their passages are.
 Sha256 chunk_id(const Sha256& fingerprint, DType dtype, std::span<const int32_t> prefix,
                 std::string_view tenant, std::span<const int32_t> tokens,
                 RecordKind kind = RecordKind::plain);

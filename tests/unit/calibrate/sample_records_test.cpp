@@ -79,7 +79,7 @@ TEST_F(SampleRecordsTest, AreThoseOfACorpus) {
   ASSERT_TRUE(records.is_ok()) << records.status().message();
   for (int round = 0; round < 2; ++round) {  // then with what is kept
     for (const std::vector<int32_t>& text : texts_) {
-      auto made = (*records)->record_of(text, head_, DType::f32, {});
+      auto made = (*records)->record_of(text, 0, head_, DType::f32, {});
       ASSERT_TRUE(made.is_ok()) << made.status().message();
       ASSERT_NE(*made, nullptr);
       const auto wanted = stored.find((*made)->meta.id);
@@ -93,13 +93,14 @@ TEST_F(SampleRecordsTest, AreThoseOfACorpus) {
     }
   }
   // After another head they are others.
-  auto other = (*records)->record_of(texts_[0], tokens(4, 2), DType::f32, {});
+  auto other = (*records)->record_of(texts_[0], 0, tokens(4, 2), DType::f32, {});
   ASSERT_TRUE(other.is_ok()) << other.status().message();
   EXPECT_EQ(stored.find((*other)->meta.id), nullptr);
 }
 
-// Long ones are in clusters; their records are the same to the bit, whatever is asked for first.
-TEST_F(SampleRecordsTest, LongOnesAreThoseOfTheirCluster) {
+// Where much text precedes them, they are of clusters, and the same to the bit, whatever is asked
+// for first.
+TEST_F(SampleRecordsTest, AfterMuchTextTheyAreThoseOfTheirCluster) {
   test::RandomModelSpec spec;
   spec.context = 2100;
   model_ = load(spec);
@@ -109,7 +110,7 @@ TEST_F(SampleRecordsTest, LongOnesAreThoseOfTheirCluster) {
   auto records = SampleRecords::create(*model_, samples_, kContexts);
   ASSERT_TRUE(records.is_ok()) << records.status().message();
   for (const size_t i : {2, 0, 8, 1}) {
-    auto made = (*records)->record_of(texts_[i], head_, DType::f32, {});
+    auto made = (*records)->record_of(texts_[i], kClusterFrom, head_, DType::f32, {});
     ASSERT_TRUE(made.is_ok()) << made.status().message();
     const auto wanted = stored.find((*made)->meta.id);
     ASSERT_NE(wanted, nullptr);
@@ -117,6 +118,9 @@ TEST_F(SampleRecordsTest, LongOnesAreThoseOfTheirCluster) {
     EXPECT_EQ((*made)->meta.contexts, wanted->meta.contexts);
     ASSERT_EQ((*made)->data.bytes(), wanted->data.bytes());
     EXPECT_EQ(std::memcmp((*made)->data.data(), wanted->data.data(), wanted->data.bytes()), 0);
+    auto near = (*records)->record_of(texts_[i], kClusterFrom - 1, head_, DType::f32, {});
+    ASSERT_TRUE(near.is_ok()) << near.status().message();
+    EXPECT_NE((*near)->meta.id, wanted->meta.id);
   }
 }
 

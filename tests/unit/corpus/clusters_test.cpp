@@ -21,6 +21,7 @@ class ClustersTest : public ::testing::Test {
  protected:
   void make(size_t topics, size_t each, size_t n_tokens) {
     std::mt19937 rng(5);
+    const size_t before = tokens_.size();
     for (size_t i = 0; i < topics * each; ++i) {
       std::vector<int32_t>& text = tokens_.emplace_back();
       for (size_t t = 0; t < n_tokens; ++t) {
@@ -28,12 +29,15 @@ class ClustersTest : public ::testing::Test {
         text.push_back(t % 2 == 0 ? 1000 * static_cast<int32_t>(1 + i % topics) + word : word);
       }
     }
+    texts_.clear();  // their tokens may have moved
     for (size_t i = 0; i < tokens_.size(); ++i) {
-      ASSERT_TRUE(index_.add(text_id(i), tokens_[i]).is_ok());
+      if (i >= before) {
+        ASSERT_TRUE(index_.add(text_id(i), tokens_[i]).is_ok());
+      }
       texts_.push_back({text_id(i), tokens_[i]});
     }
   }
-  std::vector<Cluster> clusters(const ClusterLimits& limits = {0.0f, 1, 8000}) {
+  std::vector<Cluster> clusters(const ClusterLimits& limits = {0.0f, 8000}) {
     auto out = clusters_of(texts_, index_, limits, {});
     EXPECT_TRUE(out.is_ok()) << out.status().message();
     return *out;
@@ -50,13 +54,13 @@ class ClustersTest : public ::testing::Test {
 };
 
 TEST_F(ClustersTest, SimilarChunksAreTogetherAndEachOnce) {
-  make(6, 20, 100);
+  make(6, 20, 50);
   const auto all = clusters();
   ASSERT_EQ(all.size(), 6u);
   std::set<size_t> seen;
   for (const Cluster& cluster : all) {
     EXPECT_TRUE(cluster.companions.empty());
-    EXPECT_EQ(n_tokens(cluster.chunks), 2000u);
+    EXPECT_EQ(n_tokens(cluster.chunks), 1000u);
     for (const size_t i : cluster.chunks) {
       EXPECT_TRUE(seen.insert(i).second) << i;
       EXPECT_EQ(i % 6, cluster.chunks[0] % 6) << "of another topic";
@@ -68,7 +72,7 @@ TEST_F(ClustersTest, SimilarChunksAreTogetherAndEachOnce) {
 
 // What is left over comes together, and chunks of other clusters with it.
 TEST_F(ClustersTest, TheLastHaveCompanions) {
-  make(1, 26, 100);
+  make(1, 26, 50);
   const auto all = clusters();
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].chunks.size(), 20u);
@@ -106,26 +110,40 @@ TEST_F(ClustersTest, HaveEightChunksAtLeast) {
   const auto all = clusters();
   ASSERT_EQ(all.size(), 3u);
   for (const Cluster& cluster : all) EXPECT_EQ(cluster.chunks.size(), 8u);
-  EXPECT_EQ(clusters({0.0f, 1, 2048})[0].chunks.size(), 8u);
-  EXPECT_TRUE(clusters({0.0f, 1, 2047}).empty());
-  EXPECT_TRUE(clusters({0.0f, 257, 8000}).empty()) << "too short";
+  EXPECT_EQ(clusters({0.0f, 2048})[0].chunks.size(), 8u);
+  EXPECT_TRUE(clusters({0.0f, 2047}).empty());
+}
+
+// Prompts of short chunks are shorter.
+TEST_F(ClustersTest, ShortOnesAreInShorterClustersThanLongOnes) {
+  make(1, 40, kLongChunk - 1);
+  make(1, 40, kLongChunk);
+  size_t most_of_short = 0, most_of_long = 0;
+  for (const Cluster& cluster : clusters()) {
+    const bool is_long = cluster.chunks[0] >= 40;
+    for (const size_t i : cluster.chunks) EXPECT_EQ(i >= 40, is_long);
+    size_t& most = is_long ? most_of_long : most_of_short;
+    most = std::max(most, n_tokens(cluster.chunks));
+  }
+  EXPECT_EQ(most_of_short, kShortClusterTokens / (kLongChunk - 1) * (kLongChunk - 1));
+  EXPECT_EQ(most_of_long, kMostClusterTokens);
 }
 
 TEST_F(ClustersTest, NoneIsLongerThanTheModelTakes) {
   make(1, 24, 50);
-  for (const Cluster& cluster : clusters({0.0f, 1, 420})) {
+  for (const Cluster& cluster : clusters({0.0f, 420})) {
     EXPECT_LE(n_tokens(cluster.chunks) + n_tokens(cluster.companions), 420u);
   }
-  EXPECT_TRUE(clusters({0.0f, 1, 390}).empty()) << "no eight fit";
+  EXPECT_TRUE(clusters({0.0f, 390}).empty()) << "no eight fit";
 }
 
 TEST_F(ClustersTest, UnlikeChunksAreNotTogetherWhereThatIsAsked) {
   make(4, 10, 50);  // 500 tokens each
-  for (const Cluster& cluster : clusters({0.3f, 1, 8000})) {
+  for (const Cluster& cluster : clusters({0.3f, 8000})) {
     for (const size_t i : cluster.chunks) EXPECT_EQ(i % 4, cluster.chunks[0] % 4);
     for (const size_t i : cluster.companions) EXPECT_EQ(i % 4, cluster.chunks[0] % 4);
   }
-  EXPECT_TRUE(clusters({0.95f, 1, 8000}).empty());
+  EXPECT_TRUE(clusters({0.95f, 8000}).empty());
 }
 
 TEST_F(ClustersTest, AFewNewTextsAreNoCluster) {

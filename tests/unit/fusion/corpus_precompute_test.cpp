@@ -112,9 +112,9 @@ TEST_F(CorpusPrecomputeTest, AStoppedRunGoesOnWhereItEnded) {
   }
 }
 
-// Long texts are prefilled together: the records are of the orders that clusters_of() and
+// Similar texts are also prefilled together: these records are of the orders that clusters_of() and
 // orders_of() say.
-TEST_F(CorpusPrecomputeTest, LongTextsAreClusters) {
+TEST_F(CorpusPrecomputeTest, TextsHaveRecordsOfTheirClusters) {
   texts_.clear();
   RandomModelSpec spec;
   spec.context = 2100;
@@ -131,12 +131,12 @@ TEST_F(CorpusPrecomputeTest, LongTextsAreClusters) {
   std::vector<CorpusRecord> records;
   ASSERT_TRUE(run(&records).is_ok());
   ASSERT_EQ(records.size(), 13u);
-  EXPECT_EQ(store_.puts, 24);
+  EXPECT_EQ(store_.puts, 48) << "heads, drafts, clusters, contextual ones";
   std::vector<ClusterText> texts;
   for (size_t i = 0; i < 12; ++i) texts.push_back({id_of(i, RecordKind::plain), texts_[i]});
   ChunkPrefill prefill(*model_, key_.head);
   const size_t room = model_->context_length() - key_.head.size();
-  auto clusters = clusters_of(texts, *index_, {0.0f, kContextTokens, room}, {});
+  auto clusters = clusters_of(texts, *index_, {0.0f, room}, {});
   ASSERT_TRUE(clusters.is_ok());
   ASSERT_FALSE(clusters->empty());
   size_t n = 0;
@@ -145,7 +145,7 @@ TEST_F(CorpusPrecomputeTest, LongTextsAreClusters) {
     for (const auto* part : {&cluster.chunks, &cluster.companions}) {
       for (const size_t i : *part) {
         jobs.push_back(
-            {describe_chunk(*model_, key_.dtype, key_.head, "", texts_[i], RecordKind::contextual),
+            {describe_chunk(*model_, key_.dtype, key_.head, "", texts_[i], RecordKind::clustered),
              {}});
       }
     }
@@ -153,7 +153,9 @@ TEST_F(CorpusPrecomputeTest, LongTextsAreClusters) {
     ASSERT_TRUE(wanted.is_ok()) << wanted.status().message();
     for (size_t j = 0; j < cluster.chunks.size(); ++j, ++n) {
       const size_t i = cluster.chunks[j];
-      const auto is = store_.chunks.at(records[i].id);
+      EXPECT_EQ(records[i].id, id_of(i, RecordKind::contextual));
+      EXPECT_EQ(records[i].cluster_id, id_of(i, RecordKind::clustered));
+      const auto is = store_.chunks.at(records[i].cluster_id);
       EXPECT_EQ(std::memcmp((*wanted)[j]->data.data(), is->data.data(), is->data.bytes()), 0) << i;
       auto nearest = nearest_in(cluster, i, texts, *index_, kMostContexts);
       ASSERT_TRUE(nearest.is_ok());
@@ -167,8 +169,13 @@ TEST_F(CorpusPrecomputeTest, LongTextsAreClusters) {
   options_.refresh = true;
   records.clear();
   ASSERT_TRUE(run(&records).is_ok());
-  EXPECT_EQ(store_.puts, 24);
+  EXPECT_EQ(store_.puts, 48);
   for (const CorpusRecord& record : records) EXPECT_TRUE(record.existed);
+  // Without them nothing else is missing.
+  store_.chunks.erase(records[1].cluster_id);
+  options_.refresh = options_.clusters = false;
+  ASSERT_TRUE(run().is_ok());
+  EXPECT_EQ(store_.puts, 48);
 }
 
 // A record is the mean of prefills after passages as they are after the head, and as the drafts

@@ -1,5 +1,6 @@
 #include "fusion/prompt/prompt.h"
 
+#include "corpus/clusters.h"
 #include "engine/precompute.h"
 #include "support/engine_fixture.h"
 #include "support/fake_store.h"
@@ -301,7 +302,7 @@ class RecordChoiceTest : public PromptTest {
   void put(const std::vector<int32_t>& before, RecordKind kind = RecordKind::plain) {
     ChunkMeta meta = describe_chunk(*model_, DType::f32, before, "", chunk_, kind);
     const ContextPassage passages[] = {{passage_}};
-    const bool contextual = kind == RecordKind::contextual;
+    const bool contextual = kind != RecordKind::plain;
     if (contextual) meta.contexts.push_back(Sha256{1});
     auto record =
         precompute_chunk(*model_, before, meta, {}, std::span(passages).first(contextual ? 1 : 0));
@@ -344,6 +345,30 @@ TEST_F(RecordChoiceTest, APredecessorsRecordComesBeforeAContextualOne) {
   ASSERT_TRUE(prompt.is_ok());
   EXPECT_EQ(prompt->segments[4].record, RecordUse::predecessor);
   EXPECT_FALSE(prompt->segments[4].exact);
+}
+
+// The two kinds of records in context serve different places.
+TEST_F(RecordChoiceTest, AfterMuchTextTheRecordOfAClusterIsTaken) {
+  test::RandomModelSpec spec;
+  spec.context = 600;
+  model_ = load(spec);
+  const auto id_of = [&](RecordKind kind) {
+    return describe_chunk(*model_, DType::f32, head_, "", chunk_, kind).id;
+  };
+  // The record that is used after n tokens between the head and the chunk.
+  const auto id_after = [&](size_t n) {
+    auto prompt = build({prefix(head_), chunk(first_), text(tokens(n - first_.size(), 7)),
+                         chunk(chunk_), question(tokens(3, 5))});
+    EXPECT_TRUE(prompt.is_ok()) << prompt.status().message();
+    return prompt->segments[3].id;
+  };
+  put(head_, RecordKind::clustered);
+  EXPECT_EQ(id_after(kClusterFrom - 1), id_of(RecordKind::clustered)) << "there is no other";
+  put(head_, RecordKind::contextual);
+  EXPECT_EQ(id_after(kClusterFrom - 1), id_of(RecordKind::contextual));
+  EXPECT_EQ(id_after(kClusterFrom), id_of(RecordKind::clustered));
+  store_.chunks.erase(id_of(RecordKind::clustered));
+  EXPECT_EQ(id_after(kClusterFrom), id_of(RecordKind::contextual)) << "nor here";
 }
 
 // Among many short chunks the one before it is little of what a chunk attends to.
