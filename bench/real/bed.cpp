@@ -44,8 +44,8 @@ blendpp::Prompt RealBed::prompt(const PromptShape& shape) const {
   return out;
 }
 
-void RealBed::precompute(const blendpp::Store& store, const PromptShape& shape,
-                         uint32_t n_contexts) const {
+void RealBed::precompute(const blendpp::Store& store, const PromptShape& shape, uint32_t n_contexts,
+                         uint32_t flags) const {
   std::vector<blendpp::CorpusChunk> chunks(shape.n_chunks);
   for (size_t i = 0; i < chunks.size(); ++i) chunks[i].tokens = text.chunk(i, shape.chunk_tokens);
   const blendpp::Tokens first = head();
@@ -53,6 +53,7 @@ void RealBed::precompute(const blendpp::Store& store, const PromptShape& shape,
   options.chunk_prefix = first.data();
   options.n_chunk_prefix = first.size();
   options.n_contexts = n_contexts;
+  options.flags = flags;
   model.precompute_corpus(store, chunks, options);
   store.flush();
 }

@@ -45,9 +45,9 @@ struct RealBed {
 
   blendpp::Tokens head() const;  // what stands before the chunks
   blendpp::Prompt prompt(const PromptShape& shape) const;
-  // Chunks as `blend precompute` stores them. n_contexts: as in blend_corpus_options.
-  void precompute(const blendpp::Store& store, const PromptShape& shape,
-                  uint32_t n_contexts = 0) const;
+  // Chunks as `blend precompute` stores them. n_contexts, flags: as in blend_corpus_options.
+  void precompute(const blendpp::Store& store, const PromptShape& shape, uint32_t n_contexts = 0,
+                  uint32_t flags = 0) const;
 };
 
 // Medians of the reports of fuses, in milliseconds.

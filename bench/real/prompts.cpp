@@ -107,7 +107,8 @@ json measure_precompute(const RealBed& bed, const PromptShape& shape) {
     const test::TempDir dir;
     const blendpp::Store store(bed.ctx, dir.path());
     const auto begin = std::chrono::steady_clock::now();
-    bed.precompute(store, shape, 1);  // two prefills of each chunk: after the head, and in context
+    // Two prefills of each chunk: after the head, and in context.
+    bed.precompute(store, shape, 1, BLEND_CORPUS_NO_CLUSTERS);
     chunk_rates.push_back(2 * static_cast<double>(shape.n_rows()) / seconds_since(begin));
   }
   return {{"prompt", shape.name()},

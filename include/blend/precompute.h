@@ -156,10 +156,10 @@ typedef struct blend_corpus_options {
 
 BLEND_API int32_t blend_corpus_options_init(blend_corpus_options *options, size_t struct_size);
 
-/* Stores the chunks of a corpus so that they serve each other as context (docs/fusion.md, "The
- * record of a chunk"). Each gets up to three records. The record after the prompt head alone is
- * exact where the chunk stands first in a prompt. The contextual record is prefilled after the
- * chunks most similar to it, for places near a prompt's beginning. The cluster record is prefilled
+/* Stores the chunks of a corpus so that they serve each other as context. Each gets up to three
+ * records (docs/fusion.md, "The record of a chunk"). The one after the prompt head alone is exact
+ * where the chunk stands first in a prompt. The contextual record is prefilled after the chunks
+ * most similar to it, for places near a prompt's beginning. The cluster record is prefilled
  * together with similar chunks, for places after that. Fuses take the record that fits the place.
  * Similar chunks are sought among `chunks` and, for contextual records, also among those that the
  * store holds after the same head. Similarity is the cosine of TF-IDF weights over token ids. Not

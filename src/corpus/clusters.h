@@ -39,12 +39,6 @@ inline constexpr size_t kLongChunk = 128, kShortClusterTokens = 1024, kMostClust
 // records were worse than after passages.
 inline constexpr size_t kLeastClusterChunks = 8;
 
-// Whether the record of a cluster is nearer than one after passages, where n tokens stand between
-// the prompt's head and the chunk. In the cluster's prefills half a cluster stands before a chunk,
-// in those after passages kContextTokens.
-inline constexpr size_t kClusterFrom = 384;
-constexpr bool fits_cluster(size_t n) { return n >= kClusterFrom; }
-
 // Indices of texts.
 struct Cluster {
   std::vector<size_t> chunks;

@@ -17,6 +17,12 @@ namespace blend {
 
 inline constexpr size_t kContextTokens = 192;
 
+// Whether the record of a cluster (corpus/clusters.h) is nearer than one after passages, where n
+// tokens stand between the prompt's head and the chunk. In the prefills of short chunks' clusters
+// 512 tokens stand before a chunk on average, in those after passages kContextTokens.
+inline constexpr size_t kClusterFrom = 512;
+constexpr bool fits_cluster(size_t n) { return n >= kClusterFrom; }
+
 // The passages of each prefill. n_tokens: of each passage, the most similar first. most: prefills.
 std::vector<std::vector<size_t>> deal_passages(std::span<const size_t> n_tokens, size_t most);
 // Whether `n` passages of so many tokens in all are enough for `passes` prefills.

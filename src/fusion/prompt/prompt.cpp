@@ -4,7 +4,6 @@
 #include <cerrno>
 
 #include "control/pass_cost.h"
-#include "corpus/clusters.h"
 #include "engine/chunk_shape.h"
 #include "engine/context_passes.h"
 #include "engine/model.h"

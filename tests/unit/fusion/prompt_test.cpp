@@ -1,6 +1,6 @@
 #include "fusion/prompt/prompt.h"
 
-#include "corpus/clusters.h"
+#include "engine/context_passes.h"
 #include "engine/precompute.h"
 #include "support/engine_fixture.h"
 #include "support/fake_store.h"
