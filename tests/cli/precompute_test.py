@@ -45,6 +45,20 @@ class PrecomputeTest(CliCase):
         text = self.blend("ask", *self.place, "--docs", self.docs, *CHUNK, "--question", "who sat").stdout
         self.assertRegex(text, r"chunks stored\s+1 exact, 2 contextual")
 
+    def test_eight_chunks_and_more_also_have_cluster_records(self):
+        texts = [f"{first} the cat sat on the {second}\n\n"
+                 for first in ("so", "a", "in") for second in ("dog", "bird", "park")]
+        (self.docs / "a.txt").write_text("".join(texts))
+
+        def n_records():
+            return self.json("store", "stat", "--store", self.store)["n_chunks"]
+
+        n_chunks = len(self.kinds(self.precompute("--contexts", "4", "--no-clusters")))
+        self.assertGreaterEqual(n_chunks, 8)
+        self.assertEqual(n_records(), 1 + 2 * n_chunks)
+        self.precompute("--contexts", "4")
+        self.assertEqual(n_records(), 1 + 3 * n_chunks)
+
     def test_without_contexts_there_are_head_records(self):
         (self.docs / "a.txt").write_text("".join(self.LONG))
         made = self.precompute("--contexts", "0")
