@@ -41,7 +41,7 @@ type CorpusRecord struct {
 }
 
 // PrecomputeCorpus stores the chunks of a corpus so that they serve each other as context: each after
-// options.ChunkPrefix alone, and as a contextual record over the chunks that are most similar to it. It returns
+// options.ChunkPrefix alone, and in the context of the chunks that are most similar to it. It returns
 // a record for each chunk, in their order. A call that was stopped goes on where it ended when it is made again.
 // options may be nil. Errors name the chunk; they are those of Precompute.
 func (m *Model) PrecomputeCorpus(ctx context.Context, s *Store, chunks []CorpusChunk, options *CorpusOptions) ([]CorpusRecord, error) {

@@ -136,13 +136,13 @@ class Model(ModelBase):
                           progress: Optional[Progress] = None,
                           cancel: Optional[Cancel] = None) -> List[CorpusRecord]:
         """Stores the chunks of a corpus so that they serve each other as context: each after
-        chunk_prefix alone, and as a contextual record over the chunks that are most similar to it.
+        chunk_prefix alone, and in the context of the chunks that are most similar to it.
         A call that was stopped goes on where it ended when it is made again.
 
         chunks: tokens each, or a :class:`CorpusChunk`
         chunk_prefix: the head of the prompts that will hold them, :meth:`Prompt.head`
         # blend:documentation corpus_options
-        progress: chunks; head and contextual records are counted apart
+        progress: records; a chunk has several
 
         Raises what :meth:`precompute` raises; errors name the chunk."""
         options = raw.CorpusOptions()
@@ -388,7 +388,7 @@ class Model(ModelBase):
         documents: as in :meth:`fuse_texts`; a title becomes the chunk's label
         # blend:documentation text_options but tenant question_template
         # blend:documentation corpus_options
-        progress: chunks; head and contextual records are counted apart
+        progress: records; a chunk has several
 
         Raises UnsupportedError where the template changes every document, and what :meth:`fuse_texts` and
         :meth:`precompute` raise."""

@@ -381,7 +381,7 @@ public final class Model implements AutoCloseable {
 
   /**
    * Stores the chunks of a corpus so that they serve each other as context: each after the chunk prefix alone,
-   * and as a contextual record over the chunks that are most similar to it. A call that was stopped goes on
+   * and in the context of the chunks that are most similar to it. A call that was stopped goes on
    * where it ended when it is made again.
    *
    * @param store where
