@@ -91,8 +91,7 @@ Status fit_sample(const Model& model, const Sample& sample, SampleRecords& recor
     // A chunk that follows its own chunk prefix is a prefix hit: it has no drift.
     const bool exact = std::equal(before.begin(), before.end(), prefix.begin(), prefix.end());
     if (s.kind == SegmentKind::chunk && !tokens.empty() && !exact) {
-      const size_t n_before = first_row - std::min(first_row, prefix.size());
-      BLEND_ASSIGN(auto chunk, records.record_of(tokens, n_before, prefix, kv_dtype, cancel_only));
+      BLEND_ASSIGN(auto chunk, records.record_of(tokens, first_row, prefix, kv_dtype, cancel_only));
       if (chunk == nullptr) {
         BLEND_ASSIGN(chunk, precompute_chunk(model, prefix,
                                              describe_chunk(model, kv_dtype, prefix, "", tokens),

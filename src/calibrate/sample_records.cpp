@@ -53,8 +53,7 @@ Status SampleRecords::put(const Sample& sample, const std::vector<int32_t>& pref
   for (const Segment& s : sample) {
     const bool exact = before == prefix;
     if (s.kind == SegmentKind::chunk && !s.tokens->empty() && !exact) {
-      const size_t n_before = before.size() - std::min(before.size(), prefix.size());
-      BLEND_ASSIGN(auto record, record_of(*s.tokens, n_before, prefix, kv_dtype, watch));
+      BLEND_ASSIGN(auto record, record_of(*s.tokens, before.size(), prefix, kv_dtype, watch));
       if (record != nullptr) BLEND_RETURN_IF_ERROR(store.put_async(std::move(record)));
     }
     before.insert(before.end(), s.tokens->begin(), s.tokens->end());
@@ -192,10 +191,10 @@ Result<RecentRecords::Record> SampleRecords::clustered(std::span<const int32_t> 
 }
 
 Result<std::shared_ptr<const ChunkRecord>> SampleRecords::record_of(
-    std::span<const int32_t> chunk, size_t n_before, const std::vector<int32_t>& prefix,
+    std::span<const int32_t> chunk, size_t first_row, const std::vector<int32_t>& prefix,
     DType kv_dtype, const Watch& watch) {
   BLEND_RETURN_IF_ERROR(prefill_after(prefix, watch));
-  if (fits_cluster(n_before)) {
+  if (fits_cluster(first_row, prefix_.size())) {
     BLEND_ASSIGN(const RecentRecords::Record record, clustered(chunk, kv_dtype, watch));
     if (record != nullptr) return record;
   }

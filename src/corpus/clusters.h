@@ -29,7 +29,7 @@ struct ClusterText {
 
 struct ClusterLimits {
   float min_similarity = 0.0f;  // 0: the chunks that are left over may be in one cluster too
-  size_t most_tokens = 0;       // of a cluster, which has no more than below either
+  size_t most_tokens = 0;       // of a cluster; the constants below bound it too
 };
 
 // Prompts of short chunks are shorter: a cluster of chunks that are shorter than kLongChunk has
@@ -45,8 +45,8 @@ struct Cluster {
   std::vector<size_t> companions;  // of other clusters, where its own are few
 };
 // `texts`, whose ids differ, each a chunk of at most one cluster. Those that are in none are too
-// long for eight to fit, or have too few similar ones. Chunks that say the same are
-// never in one cluster. Depends on nothing but the arguments.
+// long for eight to fit, or have too few similar ones. Chunks that say the same are never in one
+// cluster. Depends on nothing but the arguments.
 Result<std::vector<Cluster>> clusters_of(std::span<const ClusterText> texts,
                                          const SimilarChunks& index, const ClusterLimits& limits,
                                          const Watch& watch);

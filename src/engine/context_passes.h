@@ -17,11 +17,14 @@ namespace blend {
 
 inline constexpr size_t kContextTokens = 192;
 
-// Whether the record of a cluster (corpus/clusters.h) is nearer than one after passages, where n
-// tokens stand between the prompt's head and the chunk. In the prefills of short chunks' clusters
-// 512 tokens stand before a chunk on average, in those after passages kContextTokens.
+// Whether the record of a cluster (corpus/clusters.h) is nearer than one after passages, for a
+// chunk at first_row of a prompt with a head of n_head tokens. In the prefills of short chunks'
+// clusters 512 tokens stand between the head and a chunk on average, in those after passages
+// kContextTokens.
 inline constexpr size_t kClusterFrom = 512;
-constexpr bool fits_cluster(size_t n) { return n >= kClusterFrom; }
+constexpr bool fits_cluster(size_t first_row, size_t n_head) {
+  return first_row >= n_head + kClusterFrom;
+}
 
 // The passages of each prefill. n_tokens: of each passage, the most similar first. most: prefills.
 std::vector<std::vector<size_t>> deal_passages(std::span<const size_t> n_tokens, size_t most);

@@ -176,7 +176,7 @@ Result<bool> PromptBuilder::open_nearer(Prompt& prompt, const std::vector<int32_
     return open_after(prompt, before, RecordKind::plain, tokens, s);
   };
   const auto in_context = [&]() -> Result<bool> {
-    const bool far = stands_far(s);
+    const bool far = fits_cluster(s.first_row, options_.chunk_prefix.size());
     for (const RecordKind kind : {far ? RecordKind::clustered : RecordKind::contextual,
                                   far ? RecordKind::contextual : RecordKind::clustered}) {
       BLEND_ASSIGN(const bool hit, open_after(prompt, options_.chunk_prefix, kind, tokens, s));
@@ -195,11 +195,6 @@ bool PromptBuilder::says_little(size_t n_before, const PromptSegment& s) const {
   if (n_before < n_head || n_before >= s.first_row) return false;
   const size_t own = n_before - n_head, all = s.first_row - n_head;
   return own < kContextTokens && kLeastShare * own < all;
-}
-
-bool PromptBuilder::stands_far(const PromptSegment& s) const {
-  const size_t n_head = options_.chunk_prefix.size();
-  return s.first_row > n_head && fits_cluster(s.first_row - n_head);
 }
 
 RecordUse PromptBuilder::use_of(const Prompt& prompt, const PromptSegment& s) const {

@@ -139,8 +139,6 @@ class PromptBuilder {
   // Whether a record after the n_before tokens of head and previous chunk knows little of what
   // precedes s.
   bool says_little(size_t n_before, const PromptSegment& s) const;
-  // Whether so much stands before s that a record of its cluster is nearer than one after passages.
-  bool stands_far(const PromptSegment& s) const;
   // The kind of the opened record, when the position of s is known.
   RecordUse use_of(const Prompt& prompt, const PromptSegment& s) const;
   bool may_be_alone(const PromptSegment& s) const;

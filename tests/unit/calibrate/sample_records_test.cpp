@@ -110,7 +110,7 @@ TEST_F(SampleRecordsTest, AfterMuchTextTheyAreThoseOfTheirCluster) {
   auto records = SampleRecords::create(*model_, samples_, kContexts);
   ASSERT_TRUE(records.is_ok()) << records.status().message();
   for (const size_t i : {2, 0, 8, 1}) {
-    auto made = (*records)->record_of(texts_[i], kClusterFrom, head_, DType::f32, {});
+    auto made = (*records)->record_of(texts_[i], 4 + kClusterFrom, head_, DType::f32, {});
     ASSERT_TRUE(made.is_ok()) << made.status().message();
     const auto wanted = stored.find((*made)->meta.id);
     ASSERT_NE(wanted, nullptr);
@@ -118,7 +118,7 @@ TEST_F(SampleRecordsTest, AfterMuchTextTheyAreThoseOfTheirCluster) {
     EXPECT_EQ((*made)->meta.contexts, wanted->meta.contexts);
     ASSERT_EQ((*made)->data.bytes(), wanted->data.bytes());
     EXPECT_EQ(std::memcmp((*made)->data.data(), wanted->data.data(), wanted->data.bytes()), 0);
-    auto near = (*records)->record_of(texts_[i], kClusterFrom - 1, head_, DType::f32, {});
+    auto near = (*records)->record_of(texts_[i], 3 + kClusterFrom, head_, DType::f32, {});
     ASSERT_TRUE(near.is_ok()) << near.status().message();
     EXPECT_NE((*near)->meta.id, wanted->meta.id);
   }
