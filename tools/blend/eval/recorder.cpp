@@ -201,7 +201,7 @@ void Recorder::store_corpus(const blendpp::Tokens& prefix, uint32_t n_contexts,
   CodecSize& size = sizes_[codec];
   if (!made || codec == BLEND_CODEC_DEFAULT || size.elements == 0) return;
   const CodecSize one = size;
-  add_size(codec, codec_before, 0);  // chunks have one or two records, and drafts
+  add_size(codec, codec_before, 0);  // chunks have up to three records, and drafts
   size.tokens = size.elements * one.tokens / one.elements;
 }
 
