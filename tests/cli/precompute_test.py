@@ -58,6 +58,10 @@ class PrecomputeTest(CliCase):
         self.assertEqual(n_records(), 1 + 2 * n_chunks)
         self.precompute("--contexts", "4")
         self.assertEqual(n_records(), 1 + 3 * n_chunks)
+        # Records that were there get the tags that their text has now.
+        self.precompute("--contexts", "4", "--tag", "lang=en")
+        self.json("store", "rm", "--store", self.store, "--tag", "lang=en")
+        self.assertEqual(n_records(), 1)
 
     def test_without_contexts_there_are_head_records(self):
         (self.docs / "a.txt").write_text("".join(self.LONG))
