@@ -39,7 +39,7 @@ class SampleRecords {
   Status put(const Sample& sample, const std::vector<int32_t>& prefix, DType kv_dtype,
              MemoryStore& store, const Watch& watch);
 
-  // The same for one chunk, at first_row of its sample; null: there is none similar.
+  // The same for one chunk, at first_row of its sample; null: no chunk is similar to it.
   Result<std::shared_ptr<const ChunkRecord>> record_of(std::span<const int32_t> chunk,
                                                        size_t first_row,
                                                        const std::vector<int32_t>& prefix,
