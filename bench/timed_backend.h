@@ -190,10 +190,10 @@ class TimedBackend final : public Backend,
       return inner_->fusion().scatter(cache, layer, rope, runs, skip, correction);
     });
   }
-  Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope, uint32_t first,
+  Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope, const uint32_t* slots,
                  Tensor kv) override {
     return other("read_kv",
-                 [&] { return inner_->fusion().read_kv(cache, layer, rope, first, kv); });
+                 [&] { return inner_->fusion().read_kv(cache, layer, rope, slots, kv); });
   }
   Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) override {
     return other("encode_kv", [&] { return inner_->fusion().encode_kv(kv, dtype, k, v); });
@@ -221,6 +221,11 @@ class TimedBackend final : public Backend,
   }
   Status scale_kv(Tensor kv, DriftShare share) override {
     return other("scale_kv", [&] { return inner_->fusion().scale_kv(kv, share); });
+  }
+  Status shift_rows(KvCache& cache, uint32_t layer, const RopeTable& rope, const Moves& moves,
+                    std::span<const ShiftedChunk> chunks) override {
+    return other("shift_rows",
+                 [&] { return inner_->fusion().shift_rows(cache, layer, rope, moves, chunks); });
   }
   Status attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
                         const uint32_t* pos, float* mass) override {

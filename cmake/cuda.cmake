@@ -5,11 +5,11 @@ set_property(CACHE BLEND_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(BLEND_CUDA_ARCHITECTURES "80;86;89;90;100" CACHE STRING
     "Compute capabilities that libblend_cuda.so is built for")
 
-set(BLEND_CUDA_KERNELS attention.cu attention_each.cu attention_mass.cu attention_tempered.cu deviation.cu kv_rows.cu
-    packed_rows.cu plain_gemm.cu qkv_rows.cu rms_norm.cu rope.cu rows.cu swiglu.cu top_k.cu)
+set(BLEND_CUDA_KERNELS attention.cu attention_each.cu attention_mass.cu attention_tempered.cu chunk_shift.cu deviation.cu
+    kv_rows.cu packed_rows.cu plain_gemm.cu qkv_rows.cu rms_norm.cu rope.cu rows.cu swiglu.cu top_k.cu)
 list(TRANSFORM BLEND_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)
-set(BLEND_CUDA_HOST attention_call.cpp attention_ops.cpp core.cpp cuda_backend.cpp device.cpp
-    device_memory.cpp fusion_attention.cpp fusion_ops.cpp gemm.cpp host_ops.cpp packed_qkv.cpp
+set(BLEND_CUDA_HOST attention_call.cpp attention_ops.cpp chunk_shift.cpp core.cpp cuda_backend.cpp
+    device.cpp device_memory.cpp fusion_attention.cpp fusion_ops.cpp gemm.cpp host_ops.cpp packed_qkv.cpp
     plain_rows.cpp primary_context.cpp recorder.cpp row_ops.cpp stager.cpp step_ops.cpp
     stored_rows.cpp)
 list(TRANSFORM BLEND_CUDA_HOST PREPEND ${PROJECT_SOURCE_DIR}/src/backend/cuda/)

@@ -43,6 +43,8 @@ typedef struct blend_fusion_report {
   uint64_t n_rows_corrected; /* not recomputed, drift correction applied. If it is not 0,
                                 n_rows_selected + n_rows_corrected = n_rows_reused - n_rows_exact */
   uint64_t n_rows_judging;   /* recomputed rows on which the drift correction was checked */
+  uint64_t n_rows_shifted;   /* not recomputed, shifted by what the recomputed rows of their chunk
+                                moved by (BLEND_CORRECTION_SHIFT) */
   uint64_t n_rows_tempered;  /* attended to with APE's temperature and scale */
   uint64_t n_rows_from_memory; /* rows of those PREFIX and CHUNK segments that were loaded from
                                   memory alone */

@@ -64,6 +64,17 @@ void Difference(const float* fresh, const std::byte* stored, DType dtype, size_t
   difference_as<DType::f32>(fresh, stored, n, out);
 }
 
+void AddScaled(const float* x, float factor, size_t n, float* sum) {
+  const hn::CappedTag<float, 16> d;
+  const size_t lanes = hn::Lanes(d);
+  const auto f = hn::Set(d, factor);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, x + i), f, hn::LoadU(d, sum + i)), d, sum + i);
+  }
+  for (; i < n; ++i) sum[i] += x[i] * factor;
+}
+
 DriftSums SumsOf(const float* predicted, const float* drift, size_t n) {
   const hn::CappedTag<float, 16> d;
   const size_t lanes = hn::Lanes(d);
@@ -90,7 +101,16 @@ namespace blend::kernels {
 
 HWY_EXPORT(DecodeAdd);
 HWY_EXPORT(Difference);
+HWY_EXPORT(AddScaled);
 HWY_EXPORT(SumsOf);
+
+void add_scaled(const float* x, float factor, size_t n, float* sum) {
+  HWY_DYNAMIC_DISPATCH(AddScaled)(x, factor, n, sum);
+}
+
+void add_scaled_ref(const float* x, float factor, size_t n, float* sum) {
+  for (size_t i = 0; i < n; ++i) sum[i] += x[i] * factor;
+}
 
 DriftSums drift_sums(const float* predicted, const float* drift, size_t n) {
   return HWY_DYNAMIC_DISPATCH(SumsOf)(predicted, drift, n);

@@ -1,4 +1,5 @@
-// The two ends of the drift correction: adding drift to stored rows, and measuring it.
+// The two ends of the drift correction, and of the shift of chunks: adding drift to stored rows,
+// and measuring it.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,9 @@ void decode_add(const std::byte* stored, DType dtype, size_t n, const float* dri
 // out[i] = fresh[i] - stored[i].
 void difference(const float* fresh, const std::byte* stored, DType dtype, size_t n, float* out);
 
+// sum[i] += x[i] * factor.
+void add_scaled(const float* x, float factor, size_t n, float* sum);
+
 // The drift correction's prediction, compared with the true drift: sums over [n].
 struct DriftSums {
   float both = 0;       // of predicted * drift
@@ -20,6 +24,7 @@ struct DriftSums {
 DriftSums drift_sums(const float* predicted, const float* drift, size_t n);
 
 // Scalar references.
+void add_scaled_ref(const float* x, float factor, size_t n, float* sum);
 DriftSums drift_sums_ref(const float* predicted, const float* drift, size_t n);
 void decode_add_ref(const std::byte* stored, DType dtype, size_t n, const float* drift, float* out);
 void difference_ref(const float* fresh, const std::byte* stored, DType dtype, size_t n, float* out);

@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(kPlaceThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    read_kernel(KvView cache, RopeView rope, uint32_t first, float* kv) {
-  const uint32_t slot = first + blockIdx.x, head_dim = cache.head_dim;
+    read_kernel(KvView cache, RopeView rope, const uint32_t* slots, float* kv) {
+  const uint32_t slot = slots[blockIdx.x], head_dim = cache.head_dim;
   const auto kv_dim = static_cast<uint32_t>(cache.kv_dim());
   float* const out = kv + size_t{blockIdx.x} * 2 * kv_dim;
   for (uint32_t i = threadIdx.x; i < kv_dim; i += kThreads) {
@@ -157,11 +157,11 @@ void place_runs(const PlacedRuns& runs, const KvView& cache, const RopeView& rop
   BLEND_LAUNCH(kernel, runs.n_rows, kPlaceThreads, 0, stream, runs, cache, rope);
 }
 
-void read_rows(const KvView& cache, const RopeView& rope, uint32_t first, size_t n, float* kv,
-               cudaStream_t stream) {
+void read_rows(const KvView& cache, const RopeView& rope, const uint32_t* slots, size_t n,
+               float* kv, cudaStream_t stream) {
   if (n == 0) return;
   const auto kernel = &read_kernel;
-  BLEND_LAUNCH(kernel, static_cast<unsigned>(n), kThreads, 0, stream, cache, rope, first, kv);
+  BLEND_LAUNCH(kernel, static_cast<unsigned>(n), kThreads, 0, stream, cache, rope, slots, kv);
 }
 
 void move_rows(const MovedRows& rows, const KvView& src, const KvView& dst, const RopeView& rope,

@@ -111,9 +111,9 @@ void place_rows(const PlacedRows& rows, const KvView& cache, const RopeView& rop
 void place_runs(const PlacedRuns& runs, const KvView& cache, const RopeView& rope,
                 cudaStream_t stream);
 
-// kv: f32 [n, 2 * kv_dim] = K rotated back | V of n slots from `first` on.
-void read_rows(const KvView& cache, const RopeView& rope, uint32_t first, size_t n, float* kv,
-               cudaStream_t stream);
+// kv: f32 [n, 2 * kv_dim] = K rotated back | V of `slots`, device [n].
+void read_rows(const KvView& cache, const RopeView& rope, const uint32_t* slots, size_t n,
+               float* kv, cudaStream_t stream);
 
 // The ranges may overlap if src and dst are one layer.
 void move_rows(const MovedRows& rows, const KvView& src, const KvView& dst, const RopeView& rope,

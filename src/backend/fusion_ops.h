@@ -1,5 +1,6 @@
 // FusionOps: what a fuse needs besides a Transformer's operations: stored rows into and out of a
-// KV cache, deviation and the choice of rows, drift correction, attention mass, tempered attention.
+// KV cache, deviation and the choice of rows, drift correction, the shift of chunks, attention
+// mass, tempered attention.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <span>
 
 #include "backend/attention.h"
+#include "backend/chunk_shift.h"
 #include "backend/deviation.h"
 #include "backend/drift.h"
 #include "backend/kv_cache.h"
@@ -27,10 +29,10 @@ class FusionOps {
   virtual Status scatter(KvCache& cache, uint32_t layer, const RopeTable& rope,
                          std::span<const StoredRun> runs, const uint8_t* skip,
                          const Correction* correction) = 0;
-  // The inverse of Backend::write_kv(), for n = kv.rows slots from `first` on: kv: [n, 2 * kv_dim]
-  // = K before RoPE | V. K is exact but for rounding in f32.
+  // The inverse of Backend::write_kv(): kv: [rows, 2 * kv_dim] = K before RoPE | V; slots: host
+  // [kv.rows], ascending. K is exact but for rounding in f32.
   virtual Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope,
-                         uint32_t first, Tensor kv) = 0;
+                         const uint32_t* slots, Tensor kv) = 0;
   // Splits and rounds fresh K | V to storage: k, v: host [rows, kv_dim] of dtype. NUMERIC when a
   // value is not finite in dtype.
   virtual Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) = 0;
@@ -58,6 +60,13 @@ class FusionOps {
   virtual Status drift_share(Tensor predicted, Tensor drift, DriftShare* share) = 0;
   // K of every row times share.k, V times share.v; kv: [rows, 2 * kv_dim].
   virtual Status scale_kv(Tensor kv, DriftShare share) = 0;
+
+  // ---- The shift of chunks (chunk_shift.h)
+  // Adds to every row of the chunks that is not one of moves.slots, in place, what ShiftRule makes
+  // of its chunk's moves; K is rotated to its slot. In layers that attend over K and V of heads.
+  // NUMERIC: a sum is not finite in the cache's type.
+  virtual Status shift_rows(KvCache& cache, uint32_t layer, const RopeTable& rope,
+                            const Moves& moves, std::span<const ShiftedChunk> chunks) = 0;
 
   // ---- Attention
   // mass[j] += the probability that Backend::attention() would put on slot j, summed over rows and

@@ -92,9 +92,9 @@ Status read_selection(const blend_selection_options* selection, const Profile* p
 
 Result<DriftUse> read_correction(const blend_selection_options* selection) {
   BLEND_ASSIGN(const blend_selection_options o, read_struct_of(selection));
-  if (o.correction <= BLEND_CORRECTION_UNGUARDED) return static_cast<DriftUse>(o.correction);
+  if (o.correction <= BLEND_CORRECTION_SHIFT) return static_cast<DriftUse>(o.correction);
   return make_error(BLEND_E_INVALID_ARGUMENT, "correction %u is not one of 0 .. %u", o.correction,
-                    BLEND_CORRECTION_UNGUARDED);
+                    BLEND_CORRECTION_SHIFT);
 }
 
 }  // namespace blend::capi

@@ -92,6 +92,27 @@ TEST_F(AttentionPolicy, ChoosesTheRowsOfAnIndependentComputation) {
   }
 }
 
+TEST_F(AttentionPolicy, ShiftsChunksUnlessItIsToldNotTo) {
+  FuseCase how = attention(0.15);
+  const Fusion fusion = fuse_by(how);
+  EXPECT_GT(info(fusion).n_rows_shifted, 0u);
+  how.correction = BLEND_CORRECTION_SHIFT;
+  EXPECT_EQ(logits(fuse_by(how)), logits(fusion));
+  how.correction = BLEND_CORRECTION_OFF;
+  const Fusion as_stored = fuse_by(how);
+  expect_like_reference(reference_, as_stored, prompt_, how);
+  EXPECT_EQ(info(as_stored).n_rows_shifted, 0u);
+  EXPECT_GT(max_difference(logits(as_stored), logits(fusion)), 10 * kLogitTolerance);
+  EXPECT_EQ(selected(as_stored), selected(fusion));
+  // A policy that chooses rows by what they moved by shifts nothing.
+  FuseCase moved{.ratio = 0.15};
+  const Fusion plain = fuse_by(moved);
+  moved.correction = BLEND_CORRECTION_SHIFT;
+  const Fusion same = fuse_by(moved);
+  EXPECT_EQ(info(same).n_rows_shifted, 0u);
+  EXPECT_EQ(logits(same), logits(plain));
+}
+
 TEST_F(AttentionPolicy, NeedsNoStatisticsOfTheChunks) {
   // A chunk that the host puts has no statistics.
   const Store other = open_store(ctx_, dir_.file("other"));

@@ -49,6 +49,7 @@ void expect_counts(const Fusion& fusion, const ReferenceFusion& want, const Prom
   EXPECT_EQ(i.n_rows_reused, want.n_reused);
   EXPECT_EQ(i.n_rows_selected, want.selected.size());
   EXPECT_EQ(i.n_rows_corrected, want.n_corrected);
+  EXPECT_EQ(i.n_rows_shifted, want.n_shifted);
   EXPECT_EQ(i.n_rows_tempered, want.n_tempered);
   EXPECT_EQ((i.flags & BLEND_FUSION_CORRECTED) != 0, want.n_corrected > 0);
   if (how.policy != BLEND_POLICY_FULL) {
@@ -131,6 +132,8 @@ ReferenceFuseOptions reference_options(const FuseCase& how, DType kv_dtype) {
   options.drift = how.drift;
   options.ape_temperature = how.ape_temperature;
   options.ape_scale = how.ape_scale;
+  options.shift =
+      how.correction == BLEND_CORRECTION_AUTO || how.correction == BLEND_CORRECTION_SHIFT;
   return options;
 }
 

@@ -224,7 +224,7 @@ TEST_F(WithProfile, MapsOfAnotherPrefixOrLayerAreNotApplied) {
   how.policy = BLEND_POLICY_HKVD;
   how.profile = nullptr;
   EXPECT_EQ(code(how), BLEND_E_INVALID_ARGUMENT);
-  how.correction = BLEND_CORRECTION_UNGUARDED + 1;
+  how.correction = BLEND_CORRECTION_SHIFT + 1;
   EXPECT_EQ(code(how), BLEND_E_INVALID_ARGUMENT);
 }
 

@@ -219,11 +219,13 @@ TEST_F(StepOfSevenLayers, TheQuestionChoosesByTheMiddleLayers) {
   for (const double ratio : {0.0, 0.1, 0.4, 1.0}) {
     FuseCase how = hkvd(ratio);
     how.policy = BLEND_POLICY_ATTENTION;
+    how.correction = BLEND_CORRECTION_OFF;  // a layerwise fuse shifts no chunks
     expect_like_fuse(loaded_, how, {.n_asked = n_asked});
     expect_like_fuse(described_, how, {.fetch_ahead = true, .n_asked = n_asked});
   }
   FuseCase how = hkvd(0.3);
   how.policy = BLEND_POLICY_ATTENTION;
+  how.correction = BLEND_CORRECTION_OFF;
   how.check_layers = {{0, 0.5}, {1, 0.3}, {3, 0.1}};  // rows leave before the last layer asked
   expect_like_fuse(described_, how, {.n_asked = n_asked});
   expect_like_fuse(described_, how, {.fetch_ahead = true, .n_asked = n_asked});

@@ -187,6 +187,27 @@ bool policy_measures(uint32_t policy) {
          policy == BLEND_POLICY_CALLBACK || policy == BLEND_POLICY_CASCADE;
 }
 
+// Adds to every row of `plane` that is not in `moved` the mean of what those moved by: of one
+// chunk's rows [first, end), `dim` columns each. Rows near a row count for more, and none for
+// kPrior rows.
+void shift_chunk(size_t first, size_t end, size_t dim, const std::vector<size_t>& moved,
+                 const std::vector<double>& stored, std::vector<double>& plane) {
+  constexpr double kPrior = 8, kReach = 4;
+  for (size_t row = first; row < end; ++row) {
+    if (std::find(moved.begin(), moved.end(), row) != moved.end()) continue;
+    for (size_t e = 0; e < dim; ++e) {
+      double weights = kPrior, sum = 0;
+      for (const size_t other : moved) {
+        const double distance = std::abs(static_cast<double>(row) - static_cast<double>(other));
+        const double weight = 1 + (distance <= 16 ? std::exp(-distance / kReach) : 0.0);
+        weights += weight;
+        sum += weight * (plane[other * dim + e] - stored[other * dim + e]);
+      }
+      plane[row * dim + e] += sum / weights;
+    }
+  }
+}
+
 bool policy_probes(uint32_t policy) {
   return policy == BLEND_POLICY_PROBE || policy == BLEND_POLICY_CASCADE ||
          policy == BLEND_POLICY_ATTENTION;
@@ -233,7 +254,8 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
   }
   std::vector<int32_t> tokens;
   std::vector<Row> rows;
-  std::vector<Candidate> known;  // [n_rows]; what depends on the prompt alone
+  std::vector<Candidate> known;                   // [n_rows]; what depends on the prompt alone
+  std::vector<std::pair<size_t, size_t>> reused;  // the rows of chunks that are not exact
   size_t question_rows = 0;
   ReferenceKv stored;  // [n_rows]; zeros where nothing is stored
   stored.k.resize(n_layers);
@@ -275,6 +297,7 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
       known.back().inside = impact.inside[i];
     }
     if (s.kind == BLEND_SEGMENT_QUESTION) question_rows = s.tokens.size();
+    if (is_stored && !exact) reused.emplace_back(tokens.size(), tokens.size() + s.tokens.size());
     tokens.insert(tokens.end(), s.tokens.begin(), s.tokens.end());
     rows.resize(tokens.size(), !is_stored ? Row::always : exact ? Row::exact : Row::reused);
   }
@@ -368,6 +391,20 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
       const auto at = static_cast<int64_t>(i * model.plane_dim(l));
       std::copy(fresh_k.begin(), fresh_k.end(), k.begin() + at);
       std::copy(fresh_v.begin(), fresh_v.end(), v.begin() + at);
+    }
+    out.n_shifted = 0;
+    for (const auto& [first, end] : reused) {
+      if (!options.shift || !has_term(options, BLEND_POLICY_ATTENTION)) break;
+      if (model.config().latent.any()) break;
+      std::vector<size_t> moved;
+      for (const uint32_t row : active) {
+        if (row >= first && row < end) moved.push_back(row);
+      }
+      if (moved.empty()) continue;
+      out.n_shifted += end - first - moved.size();
+      if (l == 0 || model.config().mixer.has(l)) continue;
+      shift_chunk(first, end, model.plane_dim(l), moved, stored.k[l], k);
+      shift_chunk(first, end, model.plane_dim(l), moved, stored.v[l], v);
     }
     // What is stored here stays so in every later layer.
     for (uint32_t i = 0; i < out.tempered_from.size(); ++i) {

@@ -49,6 +49,7 @@ struct ReferenceFuseOptions {
   std::vector<int32_t> chunk_prefix;
   std::optional<ReferenceDrift> drift;
   double ape_temperature = 0.9, ape_scale = 0.9;
+  bool shift = true;  // of chunks, where the question chooses in the middle layers
   // Recompute these rows instead of the ones that the last check layer chooses: for comparing the
   // rest of the computation where two deviations are too close for f32 to order.
   std::optional<std::vector<uint32_t>> forced_selection;
@@ -65,6 +66,7 @@ struct ReferenceFusion {
   size_t n_rows = 0, n_exact = 0, n_reused = 0, n_always = 0;
   size_t n_candidates = 0;
   size_t n_corrected = 0;
+  size_t n_shifted = 0;
   std::vector<std::array<double, 2>>
       drift_share;    // [n_layers] of K and V; 0 where nothing is corrected
   size_t budget = 0;  // of the last check

@@ -149,6 +149,11 @@ std::string summary_text(const FusionReport& report) {
         {"rows corrected", format("%llu not recomputed, their drift added; %s of the placing",
                                   n(info.n_rows_corrected), ms_text(info.correct_ns).c_str())});
   }
+  if (info.n_rows_shifted > 0) {
+    facts.add({"rows shifted",
+               format("%llu not recomputed, moved as the recomputed rows of their chunk moved",
+                      n(info.n_rows_shifted))});
+  }
   facts.add({"loaded",
              format("%s: %s from memory, with all of %llu rows; %s from disk",
                     bytes_text(info.bytes_loaded).c_str(),
@@ -217,6 +222,7 @@ nlohmann::json report_json(const FusionReport& report) {
       {"trusted", (info.flags & (BLEND_FUSION_UNCALIBRATED | BLEND_FUSION_UNTRUSTED)) == 0},
       {"n_rows_corrected", info.n_rows_corrected},
       {"correct_ns", info.correct_ns},
+      {"n_rows_shifted", info.n_rows_shifted},
       {"n_layers", info.n_layers},
       {"n_rows", info.n_rows},
       {"n_rows_exact", info.n_rows_exact},

@@ -143,14 +143,14 @@ Status scatter_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer,
   return finite ? Status::ok() : cache_not_finite(cache, layer);
 }
 
-void read_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer, uint32_t first,
+void read_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer, const uint32_t* slots,
                Tensor u) {
   const size_t dim = cache.row_dim();
   auto* const to = static_cast<float*>(u.data);
   pool.parallel_for(
       static_cast<size_t>(u.rows), row_grain(dim), [&](size_t begin, size_t end, uint32_t) {
         for (size_t i = begin; i < end; ++i) {
-          kernels::decode(cache.row(layer, first + i), cache.dtype(), dim, to + i * dim);
+          kernels::decode(cache.row(layer, slots[i]), cache.dtype(), dim, to + i * dim);
         }
       });
 }

@@ -31,7 +31,8 @@ Status write_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer, Ten
                   const uint32_t* pos);
 Status scatter_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer,
                     std::span<const StoredRun> runs, const uint8_t* skip);
-void read_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer, uint32_t first, Tensor u);
+void read_rows(ThreadPool& pool, const CpuKvCache& cache, uint32_t layer, const uint32_t* slots,
+               Tensor u);
 void move_rows(const CpuKvCache& from, const CpuKvCache& to, const RowMove& rows);
 
 }  // namespace blend::cpu

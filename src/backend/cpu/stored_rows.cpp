@@ -70,17 +70,15 @@ Status CpuFusionOps::scatter(KvCache& cache, uint32_t layer, const RopeTable& ro
 }
 
 Status CpuFusionOps::read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope,
-                             uint32_t first, Tensor kv) {
+                             const uint32_t* slots, Tensor kv) {
   const auto& c = static_cast<const CpuKvCache&>(cache);
   const auto& table = static_cast<const CpuRopeTable&>(rope);
   const kernels::KvLayout& layout = c.layout(layer);
   const size_t rows = static_cast<size_t>(kv.rows), kv_dim = c.kv_dim(layer), dim = layout.head_dim;
   const uint32_t limit = std::min(c.capacity(), table.n_positions());
-  if (first > limit || rows > limit - first) {
-    return outside("read_kv", first + rows, limit);
-  }
+  if (rows > 0 && slots[rows - 1] >= limit) return outside("read_kv", slots[rows - 1], limit);
   if (c.mixes(layer)) {
-    read_rows(pool_, c, layer, first, kv);
+    read_rows(pool_, c, layer, slots, kv);
     return Status::ok();
   }
   // A rotation is undone by the same cosines and the negated sines.
@@ -90,7 +88,7 @@ Status CpuFusionOps::read_kv(const KvCache& cache, uint32_t layer, const RopeTab
   pool_.parallel_for(rows, row_grain(2 * kv_dim), [&](size_t begin, size_t end, uint32_t thread) {
     float* const sin = reinterpret_cast<float*>(scratch.data()) + half * thread;
     for (size_t i = begin; i < end; ++i) {
-      const size_t slot = first + i;
+      const uint32_t slot = slots[i];
       float* const out = data + i * 2 * kv_dim;
       for (size_t h = 0; h < layout.n_kv_heads; ++h) {
         const std::byte* const key = c.key(layer, h, slot);
@@ -100,7 +98,7 @@ Status CpuFusionOps::read_kv(const KvCache& cache, uint32_t layer, const RopeTab
         if (layout.latent()) continue;  // that was both
         kernels::decode(c.value(layer, h, slot), c.dtype(), dim, out + kv_dim + h * dim);
       }
-      kernels::RopeRow back = table.row(static_cast<uint32_t>(slot), layout.n_kv_heads, dim);
+      kernels::RopeRow back = table.row(slot, layout.n_kv_heads, dim);
       for (size_t e = 0; e < half; ++e) sin[e] = -back.sin[e];
       back.sin = sin;
       kernels::rope(back, out);

@@ -14,7 +14,7 @@ class CudaFusionOps final : public FusionOps {
   Status scatter(KvCache& cache, uint32_t layer, const RopeTable& rope,
                  std::span<const StoredRun> runs, const uint8_t* skip,
                  const Correction* correction) override;
-  Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope, uint32_t first,
+  Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope, const uint32_t* slots,
                  Tensor kv) override;
   Status encode_kv(Tensor kv, DType dtype, std::byte* k_out, std::byte* v_out) override;
 
@@ -28,6 +28,8 @@ class CudaFusionOps final : public FusionOps {
                        Tensor out) override;
   Status drift_share(Tensor predicted, Tensor drift, DriftShare* share) override;
   Status scale_kv(Tensor kv, DriftShare share) override;
+  Status shift_rows(KvCache& cache, uint32_t layer, const RopeTable& rope, const Moves& moves,
+                    std::span<const ShiftedChunk> chunks) override;
 
   Status attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
                         const uint32_t* pos, float* mass) override;

@@ -70,15 +70,17 @@ Status CudaFusionOps::scatter(KvCache& cache, uint32_t layer, const RopeTable& r
 }
 
 Status CudaFusionOps::read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope,
-                              uint32_t first, Tensor kv) {
+                              const uint32_t* slots, Tensor kv) {
   const auto& c = static_cast<const CudaKvCache&>(cache);
   const auto& table = static_cast<const CudaRopeTable&>(rope);
   const auto rows = static_cast<size_t>(kv.rows);
   const uint32_t limit = std::min(c.capacity(), table.n_positions());
-  if (first > limit || rows > limit - first) return outside("read_kv", first + rows, limit);
+  if (rows == 0) return Status::ok();
+  if (slots[rows - 1] >= limit) return outside("read_kv", slots[rows - 1], limit);
   const auto scope = core_.enter();
-  k::read_rows(c.layer(layer), table.view(), first, rows, static_cast<float*>(kv.data),
-               core_.stream());
+  BLEND_ASSIGN(const Stager::Shared from, core_.stager().share(slots, rows));
+  k::read_rows(c.layer(layer), table.view(), from.as<uint32_t>(), rows,
+               static_cast<float*>(kv.data), core_.stream());
   return check_launch("read_kv");
 }
 

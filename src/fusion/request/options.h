@@ -81,12 +81,13 @@ struct RowMetric {
 // The metric that is reported for `attention`, which measures no deviation.
 inline constexpr RowMetric kAttentionMetric{DeviationMetric::v, true};
 
-// How the host wants the drift maps of a profile used.
+// How the host wants rows corrected that are not recomputed.
 enum class DriftUse : uint32_t {
   automatic = BLEND_CORRECTION_AUTO,
   off = BLEND_CORRECTION_OFF,
   on = BLEND_CORRECTION_ON,
   unguarded = BLEND_CORRECTION_UNGUARDED,
+  shift = BLEND_CORRECTION_SHIFT,
 };
 
 // The host's calibration for a fuse.

@@ -33,6 +33,7 @@ struct ResolvedFuse {
   std::optional<RatioChoice> choice;   // the controller's choice
   std::shared_ptr<const Drift> drift;  // corrects rows that are not recomputed; null: as stored
   std::shared_ptr<const Drift> stored_drift;  // corrects rows that are left out before layer 0
+  bool shifts = false;        // chunks, by what their recomputed rows moved by (chunk_shift.h)
   bool drift_guarded = true;  // scaled by the share that the recomputed rows confirm (corrector.h)
   OnMiss on_miss = OnMiss::precompute;
   Trust trust = Trust::unknown;

@@ -198,6 +198,9 @@ Status choose_ranking(const FuseOptions& o, ResolvedFuse& out) {
   out.own_schedule = !o.check_layers.empty();
   BLEND_ASSIGN(out.schedule, schedule_of(out.ranking.get(), o, out.ratio, out.n_layers, out.mixer));
   const DriftUse use = o.calibration.correction;
+  // Where rows are chosen by what they moved by, their mean says little about the others.
+  out.shifts =
+      out.needs.asks == Asks::middle && (use == DriftUse::automatic || use == DriftUse::shift);
   const bool must = use == DriftUse::on || use == DriftUse::unguarded;
   return must ? check_drift(out) : Status::ok();
 }

@@ -157,7 +157,7 @@ Status calibrate(const FuseOptions& o, ResolvedFuse& fuse) {
   if (c.profile == nullptr) {
     fuse.drift = c.drift;
     fuse.stored_drift = c.stored_drift;
-    if (c.correction == DriftUse::automatic || c.correction == DriftUse::off) return Status::ok();
+    if (c.correction != DriftUse::on && c.correction != DriftUse::unguarded) return Status::ok();
     return {BLEND_E_INVALID_ARGUMENT,
             "BLEND_CORRECTION_ON and BLEND_CORRECTION_UNGUARDED need a profile"};
   }

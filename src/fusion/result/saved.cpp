@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <numeric>
 
 #include "engine/chunk_shape.h"
 
@@ -69,14 +70,16 @@ Result<std::shared_ptr<const ChunkRecord>> record_sequence(Sequence& sequence, D
   BLEND_ASSIGN(const std::unique_ptr<DeviceBuffer> buffer,
                b.allocate(static_cast<size_t>(block * int64_t{c.widest_row()} *
                                               b.traits().activation_bytes)));
+  std::vector<uint32_t> slots(shape.n_tokens);
+  std::iota(slots.begin(), slots.end(), 0u);
   for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
     const size_t row_bytes = shape.row_bytes(layer);
     BLEND_RETURN_IF_ERROR(watch.report(layer, shape.n_layers));
     for (uint32_t first = 0; first < shape.n_tokens; first += block) {
       const uint32_t rows = std::min(block, shape.n_tokens - first);
       const Tensor kv{buffer->data(), rows, c.row_dim(layer), b.traits().activation_bytes};
-      BLEND_RETURN_IF_ERROR(
-          b.fusion().read_kv(sequence.cache(), layer, sequence.ropes().keys(layer), first, kv));
+      BLEND_RETURN_IF_ERROR(b.fusion().read_kv(
+          sequence.cache(), layer, sequence.ropes().keys(layer), slots.data() + first, kv));
       BLEND_RETURN_IF_ERROR(b.fusion()
                                 .encode_kv(kv, dtype, record->k(layer) + first * row_bytes,
                                            record->v(layer) + first * row_bytes)

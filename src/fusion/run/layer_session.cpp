@@ -176,6 +176,7 @@ void LayerSession::report(const FuseOptions& options, uint64_t plan_ns, Fused& o
   info.flops = work_.flops();
   info.n_rows_corrected = n_corrected_;
   info.n_rows_judging = n_judging_;
+  info.n_rows_shifted = n_shifted_;
   info.drift_share = drift_share_;
   info.select_ns = select_ns_;
   info.correct_ns = correct_ns_;

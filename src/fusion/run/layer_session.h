@@ -86,6 +86,9 @@ class LayerSession {
   // last asked layer also the second time.
   void add_placement(const Placement& placement);
   void placed();
+  // Chunks are shifted: time at this layer, and rows.
+  void add_shift(uint64_t ns) { layers_[timed_layer()].place_ns += ns; }
+  void set_shifted(uint64_t n_rows) { n_shifted_ = n_rows; }
   // attention: [n_rows], what the question attended to, mean over asked(). Back to layer 0. After
   // an error of the choice all is as before.
   Status probe(std::span<const float> attention);
@@ -151,7 +154,7 @@ class LayerSession {
   std::vector<blend_layer_info> layers_;
   uint64_t finished_ns_ = 0;
   uint64_t select_ns_ = 0, correct_ns_ = 0;
-  uint64_t n_corrected_ = 0, n_judging_ = 0;  // rows
+  uint64_t n_corrected_ = 0, n_judging_ = 0, n_shifted_ = 0;  // rows
   double drift_share_ = 0;
   LayerLoad load_;             // of the last layer
   uint64_t device_bytes_ = 0;  // of all

@@ -77,8 +77,10 @@ Status Pass::step(const Watch& watch) {
   const uint32_t layer = session_.layer();
   session_.begin_layer();
   // Fresh K, V first: what they need is here already, and the reader gains the time.
+  BLEND_RETURN_IF_ERROR(hold_stored());
   BLEND_RETURN_IF_ERROR(compute_kv(watch));
   BLEND_RETURN_IF_ERROR(place());
+  BLEND_RETURN_IF_ERROR(shift());
   session_.placed();
   if (session_.due() == LayerStep::probe) return probe(watch);
   // The rows that a check layer leaves out keep the fresh K, V they have there.
@@ -157,6 +159,47 @@ Result<const Correction*> Pass::correct() {
   return session_.corrector()->at(session_.layer(), {kv_, known, rows}, stored_of);
 }
 
+Status Pass::plan_shift() {
+  // Latent rows are K and V at once, of which RoPE turns a part.
+  if (!fuse_.shifts || model_->config().latent.any()) return Status::ok();
+  BLEND_ASSIGN(shift_, ChunkShift::create(model_->backend(), model_->config(), prompt_,
+                                          session_.computed()));
+  return Status::ok();
+}
+
+bool Pass::shifts(uint32_t layer) const {
+  return shift_.has_value() && shift_->is_due(layer) && feed_->has(layer);
+}
+
+Status Pass::hold_stored() {
+  const uint32_t layer = session_.layer();
+  if (!session_.is_placed() || !shifts(layer)) return Status::ok();
+  const uint64_t begin = clock_.now_ns();
+  const Sequence& sequence = *out_.sequence;
+  BLEND_RETURN_IF_ERROR(
+      shift_->hold_stored(layer, out_.sequence->cache(), sequence.ropes().keys(layer)));
+  session_.add_shift(clock_.now_ns() - begin);
+  return Status::ok();
+}
+
+Status Pass::shift() {
+  const uint32_t layer = session_.layer();
+  if (!shifts(layer)) return Status::ok();
+  const uint64_t begin = clock_.now_ns();
+  if (session_.is_placed()) {
+    BLEND_RETURN_IF_ERROR(shift_->measure_held(layer, kv_, rows()));
+  } else {
+    const std::vector<StoredRun> stored =
+        stored_runs_among(prompt_, feed_->segments(), *staged_, shift_->moved());
+    BLEND_RETURN_IF_ERROR(shift_->measure(layer, kv_, rows(), stored));
+  }
+  BLEND_RETURN_IF_ERROR(
+      shift_->shift(layer, out_.sequence->cache(), out_.sequence->ropes().keys(layer)));
+  session_.set_shifted(shift_->n_rows());
+  session_.add_shift(clock_.now_ns() - begin);
+  return Status::ok();
+}
+
 Status Pass::finish_layer(const Watch& watch) {
   const uint32_t layer = session_.layer();
   if (session_.asking() && session_.asked().has(layer)) return finish_asked_layer(watch);
@@ -189,6 +232,7 @@ Status Pass::probe(const Watch& watch) {
   for (float& mean : asked_) mean /= n_asked;
   const std::vector<uint32_t> before = session_.rows();
   BLEND_RETURN_IF_ERROR(session_.probe(asked_));
+  BLEND_RETURN_IF_ERROR(plan_shift());
   session_.add_select(last, clock_.now_ns() - begin);
   temper_from(0);
   // The rows before the first that was chosen see what they saw, and are what they were. That saves
@@ -227,6 +271,7 @@ Status Pass::choose(const Watch& watch) {
   }
   BLEND_RETURN_IF_ERROR(session_.choose(kv_, runs, attention));
   BLEND_RETURN_IF_ERROR(narrow(before));
+  BLEND_RETURN_IF_ERROR(plan_shift());
   temper_from(layer + 1);
   session_.add_select(layer, clock_.now_ns() - begin);
   return Status::ok();

@@ -7,9 +7,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/forward.h"
+#include "fusion/correct/chunk_shift.h"
 #include "fusion/load/layer_feed.h"
 #include "fusion/prompt/prompt.h"
 #include "fusion/request/clock.h"
@@ -46,6 +48,13 @@ class Pass {
   Status place();
   // What is added to them at this layer; null: nothing.
   Result<const Correction*> correct();
+  // The shift of chunks. Once it is known which rows are computed from here on:
+  Status plan_shift();
+  // At a layer: before fresh rows replace stored ones in the cache, and after both are
+  // there.
+  bool shifts(uint32_t layer) const;
+  Status hold_stored();
+  Status shift();
   Status finish_layer(const Watch& watch);
 
   // ---- The probe
@@ -87,8 +96,9 @@ class Pass {
   Fused& out_;
   const uint32_t n_layers_;
 
-  std::vector<float> asked_;  // [n_rows]; attention, sum over the layers asked so far
-  TemperedRows tempered_;     // the resident rows' too
+  std::vector<float> asked_;         // [n_rows]; attention, sum over the layers asked so far
+  TemperedRows tempered_;            // the resident rows' too
+  std::optional<ChunkShift> shift_;  // none: chunks are not shifted, or not yet
 
   std::unique_ptr<Forward> forward_;
   LayerFeed::View* feed_ = nullptr;

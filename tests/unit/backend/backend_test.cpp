@@ -73,7 +73,8 @@ TEST(CpuCache, RoundsToItsTypeAndSaysWhatDoesNotFit) {
     const Tensor kv{rows.data(), 3, 32, 4};
     ASSERT_TRUE(backend->write_kv(*cache, 1, *rope, kv, pos.data()).is_ok());
     std::vector<float> back(rows.size());
-    ASSERT_TRUE(backend->fusion().read_kv(*cache, 1, *rope, 0, {back.data(), 3, 32, 4}).is_ok());
+    ASSERT_TRUE(
+        backend->fusion().read_kv(*cache, 1, *rope, pos.data(), {back.data(), 3, 32, 4}).is_ok());
     const float want = dtype == DType::f32 ? rows[0] : dtype == DType::f16 ? 1.0f + 0x1p-9f : 1.0f;
     for (const size_t v : {16, 31, 95}) EXPECT_EQ(back[v], want) << dtype_name(dtype);
     EXPECT_EQ(back[0], want) << "K at position 0, which is not turned";

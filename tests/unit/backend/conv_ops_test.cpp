@@ -102,7 +102,9 @@ TEST_P(BackendOps, RowsOfAConvolutionInACache) {
       ASSERT_TRUE(b.write_kv(**cache, layer, **rope, gated.tensor, fresh.data()).is_ok());
     }
     const Owned back = make_empty(r.capacity, d);
-    ASSERT_TRUE(b.fusion().read_kv(seen, layer, **rope, 0, back.tensor).is_ok());
+    ASSERT_TRUE(b.fusion()
+                    .read_kv(seen, layer, **rope, slots_from(0, r.capacity).data(), back.tensor)
+                    .is_ok());
     expect_near(host(back.tensor), {u.begin(), u.end()});
 
     const std::vector<float> w = normal(size_t{d} * taps);

@@ -9,6 +9,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "cuda/attention_plan.h"
 #include "cuda/kv_rows.h"
+#include "support/slots.h"
 
 namespace blend::cuda {
 namespace {
@@ -203,7 +204,10 @@ TEST_F(CudaHost, PinnedLayersMayBeWrittenAgainBehindTheirFence) {
       const Tensor kv{(*out)->data(), rows, 2 * c.kv_dim(), 4};
       std::vector<float> got(rows * 2 * c.kv_dim());
       for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
-        ASSERT_TRUE(b.fusion().read_kv(**cache, layer, **rope, 0, kv).is_ok());
+        ASSERT_TRUE(b.fusion()
+                        .read_kv(**cache, layer, **rope,
+                                 test::slots_from(0, static_cast<uint32_t>(kv.rows)).data(), kv)
+                        .is_ok());
         ASSERT_TRUE(b.download(kv, got.data()).is_ok());
         for (size_t row = 0; row < rows; ++row) {
           for (size_t e = 0; e < c.kv_dim(); ++e) {  // V: small integers are exact in bf16
@@ -243,7 +247,10 @@ TEST_F(CudaHost, RowsThatLieNearEachOtherAreOneCopy) {
     auto out = b.allocate(kRuns * kRows * 2 * c.kv_dim() * 4);
     const Tensor kv{(*out)->data(), kRuns * kRows, 2 * c.kv_dim(), 4};
     std::vector<float> got(kRuns * kRows * 2 * c.kv_dim());
-    ASSERT_TRUE(b.fusion().read_kv(**cache, 0, **rope, 0, kv).is_ok());
+    ASSERT_TRUE(b.fusion()
+                    .read_kv(**cache, 0, **rope,
+                             test::slots_from(0, static_cast<uint32_t>(kv.rows)).data(), kv)
+                    .is_ok());
     ASSERT_TRUE(b.download(kv, got.data()).is_ok());
     for (size_t row = 0; row < kRuns * kRows; ++row) {
       const size_t run = row / kRows;
@@ -290,7 +297,10 @@ TEST_F(CudaHost, PinnedBlocksThatTouchAreCopiedEachByItself) {
   auto out = b.allocate(kBlocks * kRows * 2 * c.kv_dim() * 4);
   const Tensor kv{(*out)->data(), kBlocks * kRows, 2 * c.kv_dim(), 4};
   std::vector<float> got(kBlocks * kRows * 2 * c.kv_dim());
-  ASSERT_TRUE(b.fusion().read_kv(**cache, 0, **rope, 0, kv).is_ok());
+  ASSERT_TRUE(b.fusion()
+                  .read_kv(**cache, 0, **rope,
+                           test::slots_from(0, static_cast<uint32_t>(kv.rows)).data(), kv)
+                  .is_ok());
   ASSERT_TRUE(b.download(kv, got.data()).is_ok());
   for (size_t row = 0; row < kBlocks * kRows; ++row) {
     for (size_t e = 0; e < c.kv_dim(); ++e) {

@@ -170,7 +170,9 @@ TEST_P(BackendOps, CachesKeepLayersOfDifferentWidths) {
     ASSERT_TRUE(forked.is_ok());
     const KvCache& seen = *forked != nullptr ? **forked : **cache;
     const Owned back = make_empty(kSlots - 5, width);
-    ASSERT_TRUE(b.fusion().read_kv(seen, layer, **rope, 0, back.tensor).is_ok());
+    ASSERT_TRUE(b.fusion()
+                    .read_kv(seen, layer, **rope, slots_from(0, kSlots - 5).data(), back.tensor)
+                    .is_ok());
     const auto at = [&](uint32_t row) { return rows.begin() + static_cast<int64_t>(row * width); };
     std::vector<double> want(at(0), at(2));
     want.insert(want.end(), at(7), rows.end());

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "support/slots.h"
 
 namespace blend::test {
 

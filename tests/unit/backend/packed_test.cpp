@@ -121,7 +121,9 @@ TEST_P(BackendPacked, IsPlacedMeasuredAndHandedOutAsTheHostDecodesIt) {
       EXPECT_TRUE(
           backend_->fusion().scatter(**cache, 0, **rope, runs, skip.data(), corrects).is_ok());
       const Owned out = make_empty(room, 2 * int64_t{kv_dim});
-      EXPECT_TRUE(backend_->fusion().read_kv(**cache, 0, **rope, 0, out.tensor).is_ok());
+      EXPECT_TRUE(backend_->fusion()
+                      .read_kv(**cache, 0, **rope, slots_from(0, room).data(), out.tensor)
+                      .is_ok());
       return host(out.tensor);
     };
     ASSERT_NO_FATAL_FAILURE(expect_same(placed(packed), placed(plain), step * 4));

@@ -132,7 +132,7 @@ TEST_P(BackendQkv, IsWhatTheOperationsOneByOneAre) {
     for (size_t i = 0; i < rows; ++i) {
       const Owned there = make_empty(1, static_cast<int64_t>(2 * kv_dim));
       ASSERT_TRUE(
-          backend_->fusion().read_kv(**cache, layer, **k_rope, pos[i], there.tensor).is_ok());
+          backend_->fusion().read_kv(**cache, layer, **k_rope, &pos[i], there.tensor).is_ok());
       const auto at = want_kv.begin() + static_cast<ptrdiff_t>(i * 2 * kv_dim);
       expect_near(host(there.tensor), {at, at + static_cast<ptrdiff_t>(2 * kv_dim)});
     }
@@ -238,7 +238,7 @@ TEST_P(BackendQkv, RowsThatEachHaveACacheAreThoseOfOne) {
     EXPECT_EQ(host(q_each), host(q));
     const auto there = [&](const KvCache& cache, uint32_t slot) {
       const Owned row = make_empty(1, static_cast<int64_t>(2 * kv_dim));
-      EXPECT_TRUE(backend_->fusion().read_kv(cache, 1, **k_rope, slot, row.tensor).is_ok());
+      EXPECT_TRUE(backend_->fusion().read_kv(cache, 1, **k_rope, &slot, row.tensor).is_ok());
       return host(row.tensor);
     };
     for (const RowInto& r : into) {

@@ -7,6 +7,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "fusion/load/layer_loader.h"
+#include "support/slots.h"
 
 namespace blend {
 namespace {
@@ -70,7 +71,9 @@ class DeviceTierTest : public testing::Test {
         backend_->fusion().scatter(**cache, 0, **rope, {&stored, 1}, nullptr, nullptr).is_ok());
     auto out = backend_->allocate(kTokens * 2 * kKvDim * 4);
     const Tensor kv{(*out)->data(), kTokens, 2 * kKvDim, 4};
-    EXPECT_TRUE(backend_->fusion().read_kv(**cache, 0, **rope, 0, kv).is_ok());
+    EXPECT_TRUE(backend_->fusion()
+                    .read_kv(**cache, 0, **rope, test::slots_from(0, kTokens).data(), kv)
+                    .is_ok());
     std::vector<float> got(kTokens * 2 * kKvDim);
     EXPECT_TRUE(backend_->download(kv, got.data()).is_ok());
     for (const float x : got) EXPECT_EQ(x, got[0]);

@@ -7,6 +7,7 @@
 #include "support/engine_fixture.h"
 #include "support/fake_store.h"
 #include "support/resolved.h"
+#include "support/slots.h"
 
 namespace blend {
 namespace {
@@ -60,10 +61,10 @@ class PassTest : public test::EngineTest {
     const auto cols = static_cast<int64_t>(2 * model_->config().kv_dim());
     auto buffer = std::move(*b.allocate(kRows * static_cast<size_t>(cols) * sizeof(float)));
     const Tensor kv{buffer->data(), kRows, cols, b.traits().activation_bytes};
-    EXPECT_TRUE(
-        b.fusion()
-            .read_kv(fused.sequence->cache(), layer, fused.sequence->ropes().keys(layer), 0, kv)
-            .is_ok());
+    EXPECT_TRUE(b.fusion()
+                    .read_kv(fused.sequence->cache(), layer, fused.sequence->ropes().keys(layer),
+                             test::slots_from(0, kRows).data(), kv)
+                    .is_ok());
     const auto* at = static_cast<const float*>(buffer->data());
     return {at, at + kRows * cols};
   }

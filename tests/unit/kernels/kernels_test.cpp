@@ -348,6 +348,10 @@ TEST_P(Kernels, DriftIsAddedToAndTakenFromStoredRows) {
       const DriftSums exact = drift_sums_ref(other.data(), got.data(), n);
       EXPECT_NEAR(sums.predicted, exact.predicted, 1e-5f * (1 + exact.predicted));
       EXPECT_NEAR(sums.both, exact.both, 1e-4f * (1 + exact.predicted));
+      got = want = values;
+      add_scaled(other.data(), 0.37f, n, got.data());
+      add_scaled_ref(other.data(), 0.37f, n, want.data());
+      for (size_t i = 0; i < n; ++i) ASSERT_NEAR(got[i], want[i], 1e-6f) << i;
     }
   }
 }

@@ -48,6 +48,7 @@ struct EvalOptions {
   PromptForm form;
   std::optional<std::string> answer_stop;
   bool floor = true;
+  bool shift = true;
   std::optional<uint64_t> shuffle_seed;
   uint64_t seed = 0;
   size_t repeats = 1;
@@ -78,6 +79,7 @@ EvalPlan plan_of(const EvalOptions& options) {
       unescaped(options.answer_stop.value_or(options.form.chat.wanted ? "" : "\\n"));
   plan.prompt.limits.max_tokens = options.max_tokens;
   plan.floor = options.floor;
+  plan.shift = options.shift;
   std::vector<std::string> records;
   for (const std::string& list : options.records) {
     for (std::string& kind : split_record_kinds(list)) records.push_back(std::move(kind));
@@ -340,6 +342,9 @@ void add_prompt(CLI::App& command, EvalOptions& options) {
   command.add_option("--max-tokens", options.max_tokens, "Maximum tokens of an answer")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  command.add_flag("--shift,!--no-shift", options.shift,
+                   "Shift the rows that are not recomputed by what the recomputed rows of their "
+                   "chunk moved by (policy attention; default: on)");
   command.add_flag("--floor,!--no-floor", options.floor,
                    "Also ask without any chunk, to see what the model knows without reading "
                    "(default: on)");

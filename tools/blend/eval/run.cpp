@@ -134,9 +134,11 @@ class Runner {
       fuse.selection.n_check_layers = checks_.size();
     }
     fuse.selection.check_layer = config.check_layer;
+    const uint32_t uncorrected = plan_.shift ? BLEND_CORRECTION_SHIFT : BLEND_CORRECTION_OFF;
+    fuse.selection.correction = uncorrected;
     if (config.records == kProfileRecords) {
       fuse.profile = plan_.profile->get();
-      fuse.selection.correction = !config.corrected ? BLEND_CORRECTION_OFF
+      fuse.selection.correction = !config.corrected ? uncorrected
                                   : config.guarded  ? BLEND_CORRECTION_ON
                                                     : BLEND_CORRECTION_UNGUARDED;
     }

@@ -113,6 +113,7 @@ struct EvalPlan {
   size_t repeats = 1;               // fuses a configuration and question; their median is the TTFT
   size_t showcase = 0;              // the configuration whose rows are kept; configs.size(): none
   bool floor = true;                // ask without any chunk too
+  bool shift = true;                // the shift of chunks, where the policy has it
   std::vector<std::string> corpus;  // texts of all chunks, for records similar:M and joined:M
   // Model whose full prefill everything is compared with; null: the same model.
   const blendpp::Model* reference = nullptr;
