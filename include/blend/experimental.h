@@ -57,8 +57,8 @@ extern "C" {
 
 /* How rows are corrected that are not recomputed: by the drift maps of a profile (blend/profile.h),
  * or by the shift of chunks. In the shift every such row is moved by a mean of what the recomputed
- * rows of its chunk moved by, of K and of V, at every layer after the first (docs/fusion.md, "The
- * shift of chunks"). */
+ * rows of its chunk moved by, of K and of V, at every layer after the first
+ * (docs/fusion.md, "The shift of chunks"). */
 #define BLEND_CORRECTION_AUTO 0u /* SHIFT with ATTENTION; with other policies the drift maps, if the
                                     profile says so */
 #define BLEND_CORRECTION_OFF 1u  /* rows that are not recomputed keep their stored K, V */

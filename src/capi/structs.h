@@ -55,7 +55,7 @@ BLEND_FIRST_RELEASE(blend_corpus_options, 96);
 BLEND_FIRST_RELEASE(blend_segment, 32);
 BLEND_FIRST_RELEASE(blend_fuse_options, 120);
 BLEND_FIRST_RELEASE(blend_fuse_request, 32);
-BLEND_FIRST_RELEASE(blend_fusion_report, 376);
+BLEND_FIRST_RELEASE(blend_fusion_report, 384);
 BLEND_FIRST_RELEASE(blend_layer_info, 152);
 BLEND_FIRST_RELEASE(blend_segment_info, 80);
 BLEND_FIRST_RELEASE(blend_generate_options, 168);

@@ -7,6 +7,7 @@
 static blend_profile* strict_profile(const fixture* f, const world* w, const blend_segment* prompt,
                                      size_t n) {
   static const double kRatio = 0.1;
+  static const uint32_t kPolicy = BLEND_POLICY_HKVD;
   blend_calibrate_options o;
   blend_sample sample = {.struct_size = sizeof sample};
   blend_profile* profile = NULL;
@@ -14,6 +15,8 @@ static blend_profile* strict_profile(const fixture* f, const world* w, const ble
   CHECK(blend_calibrate_options_init(&o, sizeof o) == BLEND_OK);
   o.ratios = &kRatio;
   o.n_ratios = 1;
+  o.policies = &kPolicy;
+  o.n_policies = 1;
   o.correction = BLEND_CORRECTION_OFF;
   o.score_tokens = 1;
   o.max_kl = 0;

@@ -5,12 +5,12 @@
 namespace blend {
 
 Result<ChunkShift> ChunkShift::create(Backend& backend, const ModelConfig& config,
-                                      const Prompt& prompt, std::span<const uint8_t> computed) {
+                                      std::span<const ShiftedChunk> chunks,
+                                      std::span<const uint8_t> computed) {
   ChunkShift out(backend, config);
-  for (const PromptSegment& s : prompt.segments) {
-    if (!s.stale()) continue;
-    ShiftedChunk chunk{s.first_row, s.n_rows, static_cast<uint32_t>(out.moved_.size()), 0};
-    for (uint32_t row = s.first_row; row < s.first_row + s.n_rows; ++row) {
+  for (ShiftedChunk chunk : chunks) {
+    chunk.begin = static_cast<uint32_t>(out.moved_.size());
+    for (uint32_t row = chunk.first; row < chunk.first + chunk.n_rows; ++row) {
       if (computed[row] != 0) out.moved_.push_back(row);
     }
     chunk.n_moved = static_cast<uint32_t>(out.moved_.size()) - chunk.begin;

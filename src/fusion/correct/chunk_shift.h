@@ -16,17 +16,17 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "fusion/prompt/prompt.h"
-#include "model/config.h"
 
 namespace blend {
 
 // Used by the thread of one fuse. The backend and the configuration must outlive it.
 class ChunkShift {
  public:
-  // computed: [n_rows] or more, by row of the prompt. Rows of the prompt are slots of its cache.
+  // chunks: the rows of the chunks that are not exact, in prompt order; their moved rows are found
+  // here. computed: by row of the prompt. Rows of the prompt are slots of its cache.
   static Result<ChunkShift> create(Backend& backend, const ModelConfig& config,
-                                   const Prompt& prompt, std::span<const uint8_t> computed);
+                                   std::span<const ShiftedChunk> chunks,
+                                   std::span<const uint8_t> computed);
 
   // Whether rows are shifted at `layer`. K and V of layer 0 depend on no other row.
   bool is_due(uint32_t layer) const {

@@ -162,8 +162,12 @@ Result<const Correction*> Pass::correct() {
 Status Pass::plan_shift() {
   // Latent rows are K and V at once, of which RoPE turns a part.
   if (!fuse_.shifts || model_->config().latent.any()) return Status::ok();
-  BLEND_ASSIGN(shift_, ChunkShift::create(model_->backend(), model_->config(), prompt_,
-                                          session_.computed()));
+  std::vector<ShiftedChunk> chunks;
+  for (const PromptSegment& s : prompt_.segments) {
+    if (s.stale()) chunks.push_back({.first = s.first_row, .n_rows = s.n_rows});
+  }
+  BLEND_ASSIGN(
+      shift_, ChunkShift::create(model_->backend(), model_->config(), chunks, session_.computed()));
   return Status::ok();
 }
 
