@@ -108,10 +108,31 @@ std::vector<double> scores_of(uint32_t policy, const std::vector<Candidate>& can
   return scores;
 }
 
+// Attention is at most 1, so 1 more puts the best four rows of every chunk before all others; fewer
+// where the budget does not have four for each.
+void raise_best_of_chunks(const std::vector<Candidate>& candidates, size_t budget,
+                          std::vector<double>& scores) {
+  std::map<uint32_t, std::vector<size_t>> chunks;  // by their first row
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    chunks[candidates[i].row - candidates[i].place].push_back(i);
+  }
+  const std::vector<double> plain = scores;
+  for (const auto& [first, rows] : chunks) {
+    for (const size_t i : rows) {
+      size_t better = 0;
+      for (const size_t j : rows) better += plain[j] > plain[i] || (plain[j] == plain[i] && j < i);
+      if (better < std::min<size_t>(4, budget / chunks.size())) scores[i] += 1;
+    }
+  }
+}
+
 // The top `budget` of the candidates by `policy`: ascending places in `candidates`.
 std::vector<size_t> choose(uint32_t policy, const std::vector<Candidate>& candidates, size_t budget,
                            const ReferenceFuseOptions& options, std::vector<double>& scores) {
   scores = scores_of(policy, candidates, options);
+  if (policy == BLEND_POLICY_ATTENTION) {
+    raise_best_of_chunks(candidates, std::min(budget, candidates.size()), scores);
+  }
   std::vector<size_t> order(candidates.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),

@@ -131,7 +131,7 @@ TEST_F(LayerSessionTest, AProbeGoesBackToTheFirstLayer) {
   EXPECT_FALSE(s->asking());
   EXPECT_EQ(s->layer(), 0u);
   EXPECT_EQ(s->due(), LayerStep::place);
-  EXPECT_EQ(s->rows(), (RowList{0, 1, 9, 10, 11, 12, 13}));
+  EXPECT_EQ(s->rows(), (RowList{0, 1, 7, 10, 11, 12, 13}));
   for (uint32_t layer = 0; layer < kLayers; ++layer) {
     EXPECT_EQ(s->is_placed(), layer < last) << layer;
     place(*s);

@@ -137,6 +137,17 @@ TEST_F(PolicyTest, QuestionWeighsDeviationByAttention) {
   EXPECT_TRUE(of(Policy::question, kUnweighed)->needs().question_attention);
 }
 
+TEST_F(PolicyTest, AttentionTakesSomeRowsOfEveryChunk) {
+  attention_ = {.01f, .02f, .03f, .04f, .9f, .9f, .9f, .9f, .9f, .9f, .05f, .06f, 1, 1};
+  const Rows all{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  EXPECT_EQ(choose(of(Policy::attention), all, 2), (Rows{4, 5})) << "too few for one of each";
+  EXPECT_EQ(choose(of(Policy::attention), all, 4), (Rows{3, 4, 5, 11}));
+  EXPECT_EQ(choose(of(Policy::attention), all, 9), (Rows{1, 2, 3, 4, 5, 6, 7, 10, 11}))
+      << "three of each that has them, and one where the question looks";
+  prompt_.segments[1].n_rows = 0;  // no rows of it are candidates
+  EXPECT_EQ(choose(of(Policy::attention), {0, 1, 2, 3, 10, 11}, 3), (Rows{3, 10, 11}));
+}
+
 TEST_F(PolicyTest, AttentionTakesWhatTheQuestionAttendsToAndReadsNothingElse) {
   deviation_.clear();
   attention_[3] = 0.5f;
