@@ -20,9 +20,9 @@ struct ShiftedChunk {
 };
 
 // A row takes sum w_i d_i / (sum w_i + kPrior) of the recomputed rows i of its chunk, where d_i is
-// what row i moved by and w_i = 1 + exp(-distance / kReach), for it shares more with rows near it.
-// That is about what a Gaussian process expects, in whose prior a chunk's rows move together by as
-// much as each does by itself.
+// what row i moved by and w_i = 1 + exp(-distance / kReach). That is about what a Gaussian process
+// expects in whose prior a row's movement has three parts: one of its chunk, one as large of its
+// neighbourhood, and one kPrior times as large of its own (as variances).
 class ShiftRule {
  public:
   static constexpr float kReach = 4;
