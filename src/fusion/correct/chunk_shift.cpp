@@ -1,6 +1,6 @@
 #include "fusion/correct/chunk_shift.h"
 
-#include <algorithm>
+#include "fusion/correct/places.h"
 
 namespace blend {
 
@@ -31,16 +31,7 @@ Status ChunkShift::hold_stored(uint32_t layer, const KvCache& cache, const RopeT
 }
 
 Status ChunkShift::take(Tensor kv, std::span<const uint32_t> rows, Tensor to) {
-  std::vector<uint32_t> places;
-  places.reserve(moved_.size());
-  size_t at = 0;
-  for (const uint32_t row : moved_) {
-    while (at < rows.size() && rows[at] < row) ++at;
-    if (at == rows.size() || rows[at] != row) {
-      return make_error(BLEND_E_INTERNAL, "row %u of a chunk is recomputed and is not fresh", row);
-    }
-    places.push_back(static_cast<uint32_t>(at));
-  }
+  BLEND_ASSIGN(const std::vector<uint32_t> places, places_among(moved_, rows));
   return backend_->gather(kv, places.data(), to);
 }
 

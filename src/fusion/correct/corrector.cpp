@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "fusion/correct/places.h"
+
 namespace blend {
 
 Corrector::Corrector(Backend& backend, CorrectorMaps maps, uint32_t kv_dim, uint32_t capacity,
@@ -93,16 +95,8 @@ Result<DriftShare> Corrector::correct_measured(uint32_t layer, const FreshRows& 
   for (size_t i = 0; i < rows_.size(); ++i) row_of_slot_[rows_[i]] = static_cast<uint32_t>(i);
   DriftShare share;
   if (!judges_.empty()) {
-    std::vector<uint32_t> places;  // of the judges in fresh.kv
-    places.reserve(judges_.size());
-    for (const uint32_t row : judges_) {
-      const auto at = std::lower_bound(fresh.rows.begin(), fresh.rows.end(), row);
-      if (at == fresh.rows.end() || *at != row) {
-        return make_error(BLEND_E_INTERNAL, "row %u judges the drift correction and is not fresh",
-                          row);
-      }
-      places.push_back(static_cast<uint32_t>(at - fresh.rows.begin()));
-    }
+    BLEND_ASSIGN(const std::vector<uint32_t> places,  // of the judges in fresh.kv
+                 places_among(judges_, fresh.rows));
     const Tensor foretold = out.slice(n_rows, static_cast<int64_t>(judges_.size()));
     BLEND_ASSIGN(share, judge(foretold, fresh, places));
   }

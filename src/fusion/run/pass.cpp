@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "fusion/correct/places.h"
 #include "fusion/load/stored_rows.h"
 
 namespace blend {
@@ -76,8 +77,8 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
 Status Pass::step(const Watch& watch) {
   const uint32_t layer = session_.layer();
   session_.begin_layer();
-  // Fresh K, V first: what they need is here already, and the reader gains the time.
   BLEND_RETURN_IF_ERROR(hold_stored());
+  // Fresh K, V first: what they need is here already, and the reader gains the time.
   BLEND_RETURN_IF_ERROR(compute_kv(watch));
   BLEND_RETURN_IF_ERROR(place());
   BLEND_RETURN_IF_ERROR(shift());
@@ -179,9 +180,8 @@ Status Pass::hold_stored() {
   const uint32_t layer = session_.layer();
   if (!session_.is_placed() || !shifts(layer)) return Status::ok();
   const uint64_t begin = clock_.now_ns();
-  const Sequence& sequence = *out_.sequence;
-  BLEND_RETURN_IF_ERROR(
-      shift_->hold_stored(layer, out_.sequence->cache(), sequence.ropes().keys(layer)));
+  Sequence& sequence = *out_.sequence;
+  BLEND_RETURN_IF_ERROR(shift_->hold_stored(layer, sequence.cache(), sequence.ropes().keys(layer)));
   session_.add_shift(clock_.now_ns() - begin);
   return Status::ok();
 }
@@ -197,8 +197,8 @@ Status Pass::shift() {
         stored_runs_among(prompt_, feed_->segments(), *staged_, shift_->moved());
     BLEND_RETURN_IF_ERROR(shift_->measure(layer, kv_, rows(), stored));
   }
-  BLEND_RETURN_IF_ERROR(
-      shift_->shift(layer, out_.sequence->cache(), out_.sequence->ropes().keys(layer)));
+  Sequence& sequence = *out_.sequence;
+  BLEND_RETURN_IF_ERROR(shift_->shift(layer, sequence.cache(), sequence.ropes().keys(layer)));
   session_.set_shifted(shift_->n_rows());
   session_.add_shift(clock_.now_ns() - begin);
   return Status::ok();
@@ -284,13 +284,7 @@ Status Pass::choose(const Watch& watch) {
 Status Pass::narrow(const std::vector<uint32_t>& before) {
   const std::vector<uint32_t>& rows = session_.rows();
   if (rows.size() == before.size()) return Status::ok();
-  std::vector<uint32_t> places;  // of the rows inside x_
-  places.reserve(rows.size());
-  size_t at = 0;
-  for (const uint32_t row : rows) {
-    while (before[at] != row) ++at;
-    places.push_back(static_cast<uint32_t>(at));
-  }
+  BLEND_ASSIGN(const std::vector<uint32_t> places, places_among(rows, before));  // inside x_
   const Tensor kept = x_.slice(0, static_cast<int64_t>(rows.size()));
   BLEND_RETURN_IF_ERROR(forward_->take(*forward_, x_, places.data(), kept));
   x_ = kept;

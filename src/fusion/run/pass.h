@@ -48,12 +48,12 @@ class Pass {
   Status place();
   // What is added to them at this layer; null: nothing.
   Result<const Correction*> correct();
-  // The shift of chunks. Once it is known which rows are computed from here on:
+  // The shift of chunks. Called when it is known which rows are computed from here on.
   Status plan_shift();
-  // At a layer: before fresh rows replace stored ones in the cache, and after both are
-  // there.
   bool shifts(uint32_t layer) const;
+  // Before fresh rows replace stored ones in the cache.
   Status hold_stored();
+  // When the fresh rows and the stored ones are in the cache.
   Status shift();
   Status finish_layer(const Watch& watch);
 
