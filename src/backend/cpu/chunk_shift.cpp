@@ -43,11 +43,12 @@ class Shifter {
   static size_t scratch_floats(const CpuKvCache& cache, uint32_t layer) {
     return 2 * cache.kv_dim(layer) + kKeyBlock * stride(cache, layer);
   }
-  Shifter(const CpuKvCache& cache, uint32_t layer, const CpuRopeTable& rope, const Moves& moves,
-          float* scratch)
+  Shifter(const CpuKvCache& cache, uint32_t layer, const CpuRopeTable& rope, const ShiftRule& rule,
+          const Moves& moves, float* scratch)
       : cache_(cache),
         layer_(layer),
         rope_(rope),
+        rule_(rule),
         moves_(moves),
         n_(2 * cache.kv_dim(layer)),
         sum_(scratch),
@@ -134,8 +135,8 @@ class Shifter {
   const CpuKvCache& cache_;
   const uint32_t layer_;
   const CpuRopeTable& rope_;
+  const ShiftRule& rule_;
   const Moves& moves_;
-  const ShiftRule rule_;
   const size_t n_;                       // 2 * kv_dim
   float* const sum_;                     // [n_], of the chunk's moves
   float* const rows_;                    // [kKeyBlock, stride()]
@@ -155,12 +156,13 @@ Status CpuFusionOps::shift_rows(KvCache& cache, uint32_t layer, const RopeTable&
     }
     c.wrote(layer, chunk.first);
   }
+  const ShiftRule rule;
   const std::vector<Piece> pieces = pieces_of(chunks);
   const size_t per_thread = Shifter::scratch_floats(c, layer);
   BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
   std::atomic<bool> finite{true};
   pool_.parallel_for(pieces.size(), 4, [&](size_t begin, size_t end, uint32_t thread) {
-    Shifter shifter(c, layer, table, moves,
+    Shifter shifter(c, layer, table, rule, moves,
                     reinterpret_cast<float*>(scratch.data()) + per_thread * thread);
     for (; begin < end; ++begin) {
       if (!shifter.shift(pieces[begin])) finite.store(false, std::memory_order_relaxed);
