@@ -55,10 +55,10 @@ extern "C" {
 #define BLEND_NORM_L2 0u /* squares are summed, as above (the paper's deviation) */
 #define BLEND_NORM_L1 1u /* magnitudes are summed */
 
-/* How rows are corrected that are not recomputed: by the drift maps of a profile (blend/profile.h),
- * or by the shift of chunks. In the shift every such row is moved by a mean of what the recomputed
- * rows of its chunk moved by, of K and of V, at every layer after the first
- * (docs/fusion.md, "The shift of chunks"). */
+/* How rows that are not recomputed are corrected: by the drift maps of a profile (blend/profile.h),
+ * or by the shift of chunks. The shift takes the differences between the recomputed rows of a chunk
+ * and what is stored of them, K and V, at every layer after the first. It adds a weighted mean of
+ * them to the chunk's other rows (docs/fusion.md, "The shift of chunks"). */
 #define BLEND_CORRECTION_AUTO 0u /* SHIFT with ATTENTION; with other policies the drift maps, if the
                                     profile says so */
 #define BLEND_CORRECTION_OFF 1u  /* rows that are not recomputed keep their stored K, V */
@@ -68,9 +68,9 @@ extern "C" {
                                     maps' predictions with the recomputed rows, and scales each
                                     layer's correction by the share that is confirmed: on text
                                     unlike the samples the maps would do harm */
-#define BLEND_CORRECTION_SHIFT 4u /* the shift of chunks, and no maps. Only with ATTENTION, also in
-                                    a union; with other policies as OFF. Not in a layerwise fuse,
-                                    nor for a model with latent attention (MLA) */
+#define BLEND_CORRECTION_SHIFT 4u /* the shift of chunks, and no maps. Only ATTENTION, alone or in a
+                                    union, has it; with other policies, in a layerwise fuse and for
+                                    a model with latent attention (MLA) this is OFF */
 
 /* ---- Selection --------------------------------------------------------------------------- */
 

@@ -54,11 +54,12 @@ typedef struct blend_segment {
                                    layers (L/6 .. L - L/6 - 1 of L layers), judged on the stored
                                    rows before layer 0; of each chunk at least the best four, if
                                    the budget has room for so many. Other reused rows are not
-                                   computed at any layer, but moved as the recomputed rows of their
-                                   chunk moved (BLEND_CORRECTION_SHIFT, experimental.h). Needs a
+                                   computed at any layer, but shifted by how far the recomputed
+                                   rows of their chunk moved (BLEND_CORRECTION_SHIFT,
+                                   experimental.h). Needs a
                                    QUESTION segment; chunks need no statistics. The drift maps do
                                    not apply. In a layerwise fuse the host gives that attention
-                                   (blend_layerwise_probe), and no row is moved */
+                                   (blend_layerwise_probe), and no row is shifted */
 
 #define BLEND_MISS_COMPUTE_STORE 0u /* the default: COMPUTE; later, in idle time (no call runs on
                                    the context), the chunk is prefilled after chunk_prefix and

@@ -208,9 +208,9 @@ bool policy_measures(uint32_t policy) {
          policy == BLEND_POLICY_CALLBACK || policy == BLEND_POLICY_CASCADE;
 }
 
-// Adds to every row of `plane` that is not in `moved` the mean of what those moved by: of one
-// chunk's rows [first, end), `dim` columns each. Rows near a row count for more, and none for
-// kPrior rows.
+// Adds to every row of `plane` that is not in `moved` a weighted mean of what those moved by, all
+// of one chunk: rows [first, end), `dim` columns each. Near rows weigh more. kPrior rows that did
+// not move are counted in.
 void shift_chunk(size_t first, size_t end, size_t dim, const std::vector<size_t>& moved,
                  const std::vector<double>& stored, std::vector<double>& plane) {
   constexpr double kPrior = 8, kReach = 4;

@@ -29,7 +29,7 @@ ENUMS = [
     Enum("SEGMENT", "SegmentKind", "says how a segment of a prompt is treated"),
     Enum("SOURCE", "Source", "is where the K and V of a segment came from", java="SegmentSource"),
     Enum("RECORD", "RecordKind", "says which record of a chunk was used, the nearest to full prefill first"),
-    Enum("CORRECTION", "Correction", "says how rows are corrected that are not recomputed"),
+    Enum("CORRECTION", "Correction", "says how rows that are not recomputed are corrected"),
     Enum("ON_UNTRUSTED", "OnUntrusted", "says what becomes of a fuse that its profile does not vouch for"),
     Enum("DTYPE", "Dtype", "is the type of the elements of K and V"),
     Enum("WEIGHTS", "Weights", "says how the weights of a model are kept in memory"),

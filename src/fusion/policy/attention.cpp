@@ -6,9 +6,8 @@
 // idea (arXiv 2602.02579); asking the middle layers, over the stored rows and before layer 0, is
 // ours. It needs no statistics of chunks.
 //
-// Of every chunk a few rows are chosen, even if the question looks elsewhere: they say what the
-// chunk's other rows lack (fusion/correct/chunk_shift.h), and what a chunk is about is not far from
-// right where some of its rows are.
+// A few rows of every chunk are chosen even if the question looks elsewhere: how far they move says
+// what the chunk's other rows lack (fusion/correct/chunk_shift.h).
 #include <algorithm>
 #include <numeric>
 

@@ -81,7 +81,7 @@ struct RowMetric {
 // The metric that is reported for `attention`, which measures no deviation.
 inline constexpr RowMetric kAttentionMetric{DeviationMetric::v, true};
 
-// How the host wants rows corrected that are not recomputed.
+// How the host wants rows that are not recomputed corrected.
 enum class DriftUse : uint32_t {
   automatic = BLEND_CORRECTION_AUTO,
   off = BLEND_CORRECTION_OFF,
