@@ -1,7 +1,10 @@
 #include "bench/real/prompts.h"
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
+#include <numeric>
+#include <random>
 
 #include "bench/copy_rate.h"
 #include "bench/measure.h"
@@ -13,14 +16,19 @@ namespace {
 
 using nlohmann::json;
 
-// Calls each of `ways` in turn, round by round, so that a machine that slows down slows all of
-// them. The first round fills caches and is not counted.
+// Calls all of `ways` in every round, so that a machine that slows down slows all of them. Each
+// round draws its order: a machine that others take for a moment every few seconds would otherwise
+// slow the same way again and again. The first round fills caches and is not counted.
 std::vector<FuseTimes> in_turn(const RealBed& bed,
                                const std::vector<std::function<blendpp::FusionReport()>>& ways) {
   std::vector<FuseTimes> out(ways.size());
+  std::vector<size_t> order(ways.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::mt19937 random(1);  // the same orders in every run
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i <= bed.repeat || seconds_since(begin) < bed.min_seconds; ++i) {
-    for (size_t w = 0; w < ways.size(); ++w) {
+    std::shuffle(order.begin(), order.end(), random);
+    for (const size_t w : order) {
       const blendpp::FusionReport report = ways[w]();
       if (i > 0) out[w].reports.push_back(report);
     }
