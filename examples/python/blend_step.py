@@ -55,6 +55,7 @@ class PrecomputeOptions(c.Structure):
         ("struct_size", c.c_uint32), ("flags", c.c_uint32), ("codec", c.c_uint32),
         ("n_threads", c.c_uint32), ("chunk_prefix", c.POINTER(c.c_int32)),
         ("n_chunk_prefix", c.c_size_t), ("contexts", c.c_void_p), ("n_contexts", c.c_size_t),
+        ("predecessor", c.POINTER(c.c_int32)), ("n_predecessor", c.c_size_t),
         ("tenant", c.c_char_p), ("label", c.c_char_p), ("tags", c.c_char_p),
         ("progress", c.c_void_p), ("progress_user", c.c_void_p), ("cancel", c.c_void_p),
     ]

@@ -58,6 +58,15 @@ typedef struct blend_precompute_options {
                                   which passages they are. blend_fuse prefers the contextual record,
                                   except where the chunk stands first. blend_precompute only */
   size_t n_contexts;  /* at most BLEND_MOST_CONTEXTS; 0: none */
+  const int32_t *predecessor; /* tokens that stand right before the chunk in the prompts that the
+                                 record is for: the chunk before it and what stands between. They
+                                 follow chunk_prefix and the passages, are not stored, and are part
+                                 of the id. blend_fuse takes the record where just these tokens
+                                 precede the chunk. Give other texts of such prompts in
+                                 `contexts`, until a prefill has BLEND_CONTEXT_TOKENS before the
+                                 chunk: after the predecessor alone a chunk has seen less than it
+                                 does in most prompts (docs/fusion.md) */
+  size_t n_predecessor;       /* 0: none */
   const char *tenant; /* salt of the id, so that tenants never share chunks; NULL = "" */
   const char *label;  /* a name for the chunk, usually "document#part"; if given, it replaces the
                          label that the chunk has */

@@ -14,6 +14,7 @@ namespace blend::capi {
 
 struct ChunkRequest {
   std::span<const int32_t> prefix;                 // the host's memory: valid during the call
+  std::span<const int32_t> predecessor;            // the host's memory too; empty: any
   std::string_view tenant;                         // the host's memory too
   ChunkMeta meta;                                  // id, shape and tokens
   std::optional<Codec> codec;                      // to put it with; nothing: the store's
@@ -22,6 +23,13 @@ struct ChunkRequest {
   std::vector<std::span<const int32_t>> contexts;  // the host's memory; empty: a plain record
   uint32_t n_threads = 0;                          // ThreadCap
   Watch watch;
+
+  // What the id says that the chunk is prefilled after.
+  std::vector<int32_t> whole_prefix() const {
+    std::vector<int32_t> out(prefix.begin(), prefix.end());
+    out.insert(out.end(), predecessor.begin(), predecessor.end());
+    return out;
+  }
 };
 
 // tokens: not null. INVALID_ARGUMENT, INVALID_STRUCT or CONTEXT_LENGTH name what is wrong.

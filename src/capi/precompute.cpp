@@ -59,6 +59,10 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
   BLEND_RETURN_IF_ERROR(m.check_length(o.n_chunk_prefix, "chunk prefix"));
   BLEND_RETURN_IF_ERROR(m.check_tokens(chunk, "chunk"));
   BLEND_RETURN_IF_ERROR(m.check_tokens(request.prefix, "chunk prefix"));
+  if (o.n_predecessor > 0 && o.predecessor == nullptr) return null_argument("predecessor");
+  request.predecessor = {o.predecessor, o.n_predecessor};
+  BLEND_RETURN_IF_ERROR(m.check_length(o.n_predecessor, "predecessor"));
+  BLEND_RETURN_IF_ERROR(m.check_tokens(request.predecessor, "predecessor"));
   request.tenant = o.tenant != nullptr ? o.tenant : "";
   BLEND_ASSIGN(request.contexts, read_contexts(m, o));
   const bool draft = (o.flags & BLEND_PUT_DRAFT) != 0;
@@ -68,7 +72,7 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
                   "`contexts`, or leave the flag out"};
   }
   request.meta =
-      describe_chunk(m, resolve_kv_dtype(store, m), request.prefix, request.tenant, chunk,
+      describe_chunk(m, resolve_kv_dtype(store, m), request.whole_prefix(), request.tenant, chunk,
                      request.contexts.empty() ? RecordKind::plain : RecordKind::contextual);
   request.meta.draft = draft;
   BLEND_ASSIGN(request.meta.name, read_chunk_name(o.label, o.tags));
@@ -113,8 +117,9 @@ Result<int32_t> store_chunk(const std::shared_ptr<const blend::Model>& model,
     return blend::Status{BLEND_E_READ_ONLY, "the store was opened read-only"};
   }
   const blend::ThreadCap cap(request.n_threads);
-  const blend::PassageKey key{request.meta.shape.dtype, request.prefix, request.tenant,
-                              request.meta.tokens.size(), request.meta.draft};
+  blend::PassageKey key{request.meta.shape.dtype, request.prefix, request.tenant,
+                        request.meta.tokens.size(), request.meta.draft};
+  key.predecessor = request.predecessor;
   std::shared_ptr<blend::ChunkRecord> record;
   {
     // Their snapshot ends before the record is put: a put may wait for room, and that for
@@ -142,6 +147,7 @@ std::optional<blend::capi::ChunkRequest> after_bos_alone(const blend::Model& mod
   if (!request.after_bos || bos < 0 || !fits) return std::nullopt;
   blend::capi::ChunkRequest other = request;
   other.contexts.clear();
+  other.predecessor = {};
   other.prefix = {&bos, 1};
   const blend::ChunkName name = request.meta.name;
   other.meta = blend::describe_chunk(model, request.meta.shape.dtype, other.prefix, tenant,

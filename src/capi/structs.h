@@ -48,7 +48,7 @@ BLEND_FIRST_RELEASE(blend_filter_options, 32);
 BLEND_FIRST_RELEASE(blend_store_stat, 104);
 BLEND_FIRST_RELEASE(blend_codec_stat, 32);
 BLEND_FIRST_RELEASE(blend_transfer_options, 48);
-BLEND_FIRST_RELEASE(blend_precompute_options, 96);
+BLEND_FIRST_RELEASE(blend_precompute_options, 112);
 BLEND_FIRST_RELEASE(blend_corpus_chunk, 40);
 BLEND_FIRST_RELEASE(blend_corpus_record, 56);
 BLEND_FIRST_RELEASE(blend_corpus_options, 96);

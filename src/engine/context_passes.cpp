@@ -59,4 +59,13 @@ ContextPasses ContextPasses::of(std::span<const Part> parts, size_t room, size_t
   return out;
 }
 
+void ContextPasses::end_with(std::span<const int32_t> tokens) {
+  if (passages_.empty()) passages_.emplace_back();
+  for (ContextPassage& passage : passages_) {
+    std::vector<int32_t> text(passage.tokens.begin(), passage.tokens.end());
+    text.insert(text.end(), tokens.begin(), tokens.end());
+    passage = {joined_.emplace_back(std::move(text))};
+  }
+}
+
 }  // namespace blend

@@ -46,6 +46,10 @@ class ContextPasses {
   // most: prefills.
   static ContextPasses of(std::span<const Part> parts, size_t room, size_t most);
 
+  // Puts `tokens` between every passage and the chunk, or before the chunk if there is no passage.
+  // Their rows are computed, and then those of the passages are too.
+  void end_with(std::span<const int32_t> tokens);
+
   std::span<const ContextPassage> passages() const { return passages_; }
 
  private:

@@ -165,5 +165,26 @@ void corpus_arguments(const fixture* f) {
   named.n_contexts = BLEND_MOST_CONTEXTS + 1;
   CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "n_contexts",
              blend_precompute(w.model, w.store, tokens[0], N_TOKENS, &named, NULL, &err));
+
+  /* A predecessor counts for the id as a chunk prefix does, with passages before it or none. */
+  named.n_contexts = 0;
+  named.chunk_prefix = tokens[1];
+  named.n_chunk_prefix = 5;
+  CHECK_OK(blend_precompute(w.model, w.store, tokens[3], 11, &named, &plain, &err));
+  named.n_chunk_prefix = 2;
+  named.predecessor = tokens[1] + 2;
+  named.n_predecessor = 3;
+  CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens[3], 11, &named, NULL, &err));
+  named.n_contexts = 1;
+  CHECK_OK(blend_precompute(w.model, w.store, tokens[3], 11, &named, &contextual, &err));
+  CHECK(memcmp(&plain, &contextual, sizeof plain) != 0);
+  CHECK_OK(blend_chunk_find(w.model, w.store, tokens[3], 11, &named, &plain, &err));
+  CHECK(memcmp(&plain, &contextual, sizeof plain) == 0);
+  named.n_predecessor = 2;
+  CHECK_CODE(BLEND_E_NOT_FOUND,
+             blend_chunk_find(w.model, w.store, tokens[3], 11, &named, NULL, &err));
+  named.predecessor = NULL;
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "predecessor",
+             blend_precompute(w.model, w.store, tokens[3], 11, &named, NULL, &err));
   close_world(&w);
 }

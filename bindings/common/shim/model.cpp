@@ -27,6 +27,9 @@ void PrecomputeOptions::set_chunk_prefix(const int32_t* tokens, size_t n_tokens)
 void PrecomputeOptions::add_context(const int32_t* tokens, size_t n_tokens) noexcept {
   keep([&] { contexts_.emplace_back(tokens, tokens + n_tokens); });
 }
+void PrecomputeOptions::set_predecessor(const int32_t* tokens, size_t n_tokens) noexcept {
+  keep([&] { predecessor_.assign(tokens, tokens + n_tokens); });
+}
 CorpusOptions::CorpusOptions() noexcept { show(*this, blendpp::CorpusOptions()); }
 void CorpusOptions::set_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept {
   keep([&] { chunk_prefix_.assign(tokens, tokens + n_tokens); });
@@ -90,6 +93,8 @@ struct PrecomputeArguments {
     give(c, s);
     c.chunk_prefix = s.chunk_prefix_.data();
     c.n_chunk_prefix = s.chunk_prefix_.size();
+    c.predecessor = s.predecessor_.data();
+    c.n_predecessor = s.predecessor_.size();
     for (const auto& tokens : s.contexts_) contexts.push_back({tokens.data(), tokens.size()});
     if (!contexts.empty()) {
       c.contexts = contexts.data();

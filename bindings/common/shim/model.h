@@ -61,8 +61,10 @@ class PrecomputeOptions : public Call {
   void set_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept;  // copied
   // A context passage, of at most BLEND_MOST_CONTEXTS. Copied.
   void add_context(const int32_t* tokens, size_t n_tokens) noexcept;
+  void set_predecessor(const int32_t* tokens, size_t n_tokens) noexcept;  // copied
 #ifndef SWIG
   std::vector<int32_t> chunk_prefix_;
+  std::vector<int32_t> predecessor_;
   std::vector<std::vector<int32_t>> contexts_;
 #endif
 };

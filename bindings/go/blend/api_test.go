@@ -195,6 +195,22 @@ func TestContextPassagesMakeAnotherRecord(t *testing.T) {
 	}
 }
 
+func TestAPredecessorCountsAsTheEndOfTheChunkPrefix(t *testing.T) {
+	s := must(blend.OpenStore(ctx, t.TempDir(), nil))(t)
+	defer s.Close()
+	chunk, before := tokens(t, documents[0]), tokens(t, documents[1])
+	after := &blend.PrecomputeOptions{ChunkPrefix: bos, Predecessor: before}
+	made := must(model.Precompute(bg, s, chunk, after))(t)
+	whole := &blend.PrecomputeOptions{ChunkPrefix: append(append([]int32{}, bos...), before...)}
+	if again := must(model.Precompute(bg, s, chunk, whole))(t); !again.Existed || again.ID != made.ID {
+		t.Errorf("made %s, after the same tokens %s", made.ID, again.ID)
+	}
+	after.Contexts = [][]int32{tokens(t, documents[2])}
+	if more := must(model.Precompute(bg, s, chunk, after))(t); more.Existed || more.ID == made.ID {
+		t.Errorf("one that has seen more is %s, as without", more.ID)
+	}
+}
+
 func TestAChunkPrefixIsGivenNotGivenOrNothing(t *testing.T) {
 	s := must(blend.OpenStore(ctx, t.TempDir(), nil))(t)
 	defer s.Close()

@@ -132,6 +132,10 @@ type PrecomputeOptions struct {
 	// Contexts are passages, each prefilled between ChunkPrefix and the chunk in a pass of its own: the
 	// record is contextual, the mean of the passes' K and V. PrecomputeCorpus finds them.
 	Contexts [][]int32
+	// Predecessor is what stands right before the chunk in the prompts that the record is for: the
+	// chunk before it and what stands between. It follows ChunkPrefix and the passages, is not stored,
+	// and is part of the id. A fuse takes the record where just these tokens precede the chunk.
+	Predecessor []int32
 	//blend:fields precompute_options
 	// Progress is told the layers done; an error stops the call, which gives it back.
 	Progress func(done, total int64) error
@@ -145,6 +149,7 @@ func (options *PrecomputeOptions) make() (PrecomputeOptions, raw.PrecomputeOptio
 	for _, passage := range o.Contexts {
 		r.Add_context(passage)
 	}
+	r.Set_predecessor(o.Predecessor)
 	return o, r
 }
 

@@ -105,7 +105,7 @@ class Model(ModelBase):
     """
 
     def precompute(self, store: Store, tokens: Tokens, *, chunk_prefix: Optional[Tokens] = None,
-                   contexts: Iterable[Tokens] = (),
+                   contexts: Iterable[Tokens] = (), predecessor: Optional[Tokens] = None,
                    # blend:parameters precompute_options
                    progress: Optional[Progress] = None,
                    cancel: Optional[Cancel] = None) -> Stored:
@@ -115,6 +115,9 @@ class Model(ModelBase):
             prompts that will hold the chunk, :meth:`Prompt.head`; None: nothing
         contexts: passages, each prefilled between chunk_prefix and the chunk in a pass of its own. The
             record is contextual: the mean of the passes' K and V. :meth:`precompute_corpus` finds them
+        predecessor: what stands right before the chunk in the prompts that the record is for: the
+            chunk before it and what stands between. It follows chunk_prefix and the passages, is not
+            stored, and is part of the id. A fuse takes the record where just these tokens precede the chunk
         # blend:documentation precompute_options
         progress: layers
 
@@ -126,6 +129,8 @@ class Model(ModelBase):
             options.set_chunk_prefix(tokens_in(chunk_prefix))
         for passage in contexts:
             options.add_context(tokens_in(passage))
+        if predecessor is not None:
+            options.set_predecessor(tokens_in(predecessor))
         with watched(options, progress, cancel):
             done = self._raw.precompute(store._raw, tokens_in(tokens), options)
         return Stored(done.id, done.existed)
@@ -162,15 +167,19 @@ class Model(ModelBase):
         return [CorpusRecord(made.id(i), made.existed(i), made.n_contexts(i)) for i in range(made.size())]
 
     def find_chunk(self, store: Store, tokens: Tokens, *, chunk_prefix: Optional[Tokens] = None,
-             contexts: Iterable[Tokens] = (), tenant: str = "") -> Stored:
+             contexts: Iterable[Tokens] = (), predecessor: Optional[Tokens] = None,
+             tenant: str = "") -> Stored:
         """Whether the store has a chunk: the look-up that a fuse would do, without counting it. The
-        id is given either way. With contexts, whichever they are, it is that of the contextual record."""
+        id is given either way. With contexts, whichever they are, it is that of the contextual record;
+        predecessor is as in :meth:`precompute`."""
         options = raw.PrecomputeOptions()
         options.tenant = _enums.text(tenant, "tenant")
         if chunk_prefix is not None:
             options.set_chunk_prefix(tokens_in(chunk_prefix))
         for passage in contexts:
             options.add_context(tokens_in(passage))
+        if predecessor is not None:
+            options.set_predecessor(tokens_in(predecessor))
         found = self._raw.find_chunk(store._raw, tokens_in(tokens), options)
         return Stored(found.id, found.existed)
 

@@ -163,6 +163,15 @@ class MainJob(Case):
         with self.assertRaisesRegex(libblend.InvalidArgumentError, "17"):
             self.model.precompute(self.store, chunk, contexts=[chunk] * 17)
 
+    def test_a_predecessor_counts_as_the_end_of_the_chunk_prefix(self):
+        head, (chunk, before, passage, *_) = self.prompt().head(), [self.model.tokenize(d) for d in DOCUMENTS]
+        at = dict(chunk_prefix=head, predecessor=before)
+        made = self.model.precompute(self.store, chunk, **at)
+        self.assertTrue(self.model.precompute(self.store, chunk, chunk_prefix=[*head, *before]).existed)
+        seen_more = self.model.precompute(self.store, chunk, contexts=[passage], **at)
+        self.assertNotEqual(seen_more.id, made.id)
+        self.assertEqual(self.model.find_chunk(self.store, chunk, contexts=[passage], **at), (seen_more.id, True))
+
     def test_a_chunk_prefix_that_is_given_not_given_or_nothing(self):
         head, second = self.prompt().head(), self.model.tokenize(DOCUMENTS[1])
         with libblend.Store(self.ctx, self.folder / "prefixes") as store:

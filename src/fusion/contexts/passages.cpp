@@ -30,7 +30,7 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
   if (store != nullptr && !passages.empty()) {
     BLEND_ASSIGN(out.snapshot_, store->snapshot());
   }
-  const size_t taken = key.head.size() + key.chunk_tokens;
+  const size_t taken = key.head.size() + key.predecessor.size() + key.chunk_tokens;
   std::vector<ContextPasses::Part> parts;
   size_t n_tokens = 0;
   for (const std::span<const int32_t> tokens : passages) {
@@ -53,6 +53,7 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
     out.passes_ =
         ContextPasses::of(parts, model.context_length() - taken, key.draft ? 1 : parts.size());
   }
+  if (!key.predecessor.empty()) out.passes_.end_with(key.predecessor);
   return out;
 }
 

@@ -19,6 +19,7 @@ struct PassageKey {
   std::string_view tenant;
   size_t chunk_tokens = 0;
   bool draft = false;  // of the chunk: one prefill, after as many passages as that takes
+  std::span<const int32_t> predecessor = {};  // stands between every passage and the chunk
 };
 
 // The rows of a passage, as it is after the head or in context. Of this machine only: asking a

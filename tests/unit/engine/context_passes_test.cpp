@@ -64,6 +64,28 @@ TEST_F(ContextPassesTest, TheMostSimilarStandsNextToTheChunk) {
   EXPECT_TRUE(passes.passages()[0].stored.empty());
 }
 
+TEST_F(ContextPassesTest, APredecessorEndsEveryPassage) {
+  const std::vector<int32_t> a = tokens(200, 1), b = tokens(210, 2), end = tokens(9, 3);
+  const auto of_a = record(a), of_b = record(b);
+  const auto from_a = make_memory_source(of_a), from_b = make_memory_source(of_b);
+  const ContextPasses::Part parts[] = {{a, from_a.get()}, {b, from_b.get()}};
+  ContextPasses passes = ContextPasses::of(parts, 1000, 2);
+  ASSERT_FALSE(passes.passages()[0].stored.empty());
+  passes.end_with(end);
+  ASSERT_EQ(passes.passages().size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    std::vector<int32_t> text = i == 0 ? a : b;
+    text.insert(text.end(), end.begin(), end.end());
+    const auto is = passes.passages()[i].tokens;
+    EXPECT_EQ(std::vector<int32_t>(is.begin(), is.end()), text);
+    EXPECT_TRUE(passes.passages()[i].stored.empty()) << "the store has no such rows";
+  }
+  ContextPasses none;
+  none.end_with(end);
+  ASSERT_EQ(none.passages().size(), 1u);
+  EXPECT_EQ(none.passages()[0].tokens.size(), end.size());
+}
+
 TEST_F(ContextPassesTest, WhatDoesNotFitBesideTheOthersIsLeftOut) {
   const std::vector<int32_t> a = tokens(20, 1), b = tokens(30, 2), c = tokens(25, 3);
   const ContextPasses::Part parts[] = {{a}, {b}, {c}};

@@ -31,4 +31,17 @@ public final class PrecomputeOptions extends CallOptions<PrecomputeOptions> {
     raw.addContext(Tokens.of(tokens));
     return this;
   }
+
+  /**
+   * What stands right before the chunk in the prompts that the record is for: it follows the chunk prefix and the
+   * context passages, is not stored, and is part of the id. A fuse takes the record where just these tokens precede
+   * the chunk.
+   *
+   * @param tokens copied: the chunk before it and what stands between
+   * @return this
+   */
+  public PrecomputeOptions predecessor(int[] tokens) {
+    raw.setPredecessor(Tokens.of(tokens));
+    return this;
+  }
 }

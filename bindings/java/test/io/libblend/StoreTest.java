@@ -12,6 +12,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.IntStream;
 import org.junit.Test;
 
 public class StoreTest extends Fixture {
@@ -87,6 +88,19 @@ public class StoreTest extends Fixture {
                   throw own;
                 });
     assertSame(own, assertThrows(IllegalStateException.class, () -> model.precomputeCorpus(store(), chunks, stopped)));
+  }
+
+  @Test
+  public void aPredecessorCountsAsTheEndOfTheChunkPrefix() {
+    int[] chunk = model.tokenizer().tokenize(PASSAGES.get(0));
+    int[] head = prompt().head();
+    int[] before = model.tokenizer().tokenize(PASSAGES.get(1));
+    int[] whole = IntStream.concat(IntStream.of(head), IntStream.of(before)).toArray();
+    PrecomputeOptions after = new PrecomputeOptions().chunkPrefix(head).predecessor(before);
+    String made = model.precompute(store(), chunk, after).id();
+    assertEquals(made, model.findChunk(store(), chunk, new PrecomputeOptions().chunkPrefix(whole)).id());
+    after.context(model.tokenizer().tokenize(PASSAGES.get(2)));
+    assertNotEquals(made, model.precompute(store(), chunk, after).id());
   }
 
   @Test
