@@ -21,7 +21,9 @@ constexpr size_t kMostSeen = 16384;
 size_t rows_of(const DeferredChunk& chunk) {
   const size_t own = chunk.meta.tokens.size();
   size_t rows = chunk.contexts.empty() ? own : 0;
-  for (const std::vector<int32_t>& context : chunk.contexts) rows += own + context.size();
+  for (const std::vector<int32_t>& context : chunk.contexts) {
+    rows += own + chunk.predecessor.size() + context.size();
+  }
   return rows;
 }
 
@@ -143,8 +145,8 @@ Status DeferredPrefill::prefill(const std::list<Job>& jobs) {
     if (there) continue;
     const std::vector<std::span<const int32_t>> contexts(chunk.contexts.begin(),
                                                          chunk.contexts.end());
-    const PassageKey key{chunk.meta.shape.dtype, chunk.prefix, chunk.tenant,
-                         chunk.meta.tokens.size()};
+    PassageKey key{chunk.meta.shape.dtype, chunk.prefix, chunk.tenant, chunk.meta.tokens.size()};
+    key.predecessor = chunk.predecessor;
     // Passages are computed, not loaded: a snapshot of the store must not be held during idle work,
     // which takes long.
     BLEND_ASSIGN(auto opened, StoredPassages::open(model, nullptr, key, contexts));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <numeric>
 
 #include "control/pass_cost.h"
 #include "engine/chunk_shape.h"
@@ -15,6 +16,8 @@ namespace {
 
 // Passages of a record made in idle time: more of them make it no better.
 constexpr size_t kContexts = 4;
+// Prefills of a predecessor's record, if the predecessor is short.
+constexpr size_t kPredecessorPasses = 2;
 // A predecessor record of a short chunk is preferred only if the chunk before makes up a quarter of
 // what precedes: among twenty short chunks one says less than a context of several.
 constexpr size_t kLeastShare = 4;
@@ -42,6 +45,33 @@ const char* kind_name(SegmentKind kind) {
 
 std::string segment_name(size_t index, SegmentKind kind) {
   return "segment " + std::to_string(index) + " (" + kind_name(kind) + ")";
+}
+
+std::span<const int32_t> tokens_of(const Prompt& prompt, const PromptSegment& s) {
+  return std::span(prompt.tokens).subspan(s.first_row, s.n_rows);
+}
+
+struct Most {
+  size_t texts;
+  size_t tokens = SIZE_MAX;  // no more texts once these have as many
+};
+
+// Texts of the prompt's chunks at `places` for a record of segment `index`.
+std::vector<std::vector<int32_t>> texts_beside(const Prompt& prompt, size_t index,
+                                               std::span<const size_t> places, Most most) {
+  const std::span<const int32_t> own = tokens_of(prompt, prompt.segments[index]);
+  std::vector<std::vector<int32_t>> out;
+  size_t n_tokens = 0;
+  for (const size_t place : places) {
+    if (out.size() == most.texts || n_tokens >= most.tokens) break;
+    const PromptSegment& other = prompt.segments[place];
+    if (!is_chunk(other) || other.n_rows < kLeastContextTokens) continue;
+    const std::span<const int32_t> tokens = tokens_of(prompt, other);
+    if (std::equal(tokens.begin(), tokens.end(), own.begin(), own.end())) continue;
+    out.emplace_back(tokens.begin(), tokens.end());
+    n_tokens += tokens.size();
+  }
+  return out;
 }
 
 // Prefixes must come first and a question last, at most one; chunks without an id must have tokens.
@@ -173,6 +203,10 @@ Result<bool> PromptBuilder::open_nearer(Prompt& prompt, const std::vector<int32_
   const std::vector<int32_t> before = preceding(prompt, prompt.segments.size(), s.first_row);
   const auto after_what_precedes = [&]() -> Result<bool> {
     if (before.empty()) return false;
+    if (before.size() != s.first_row) {  // more precedes: the record that has seen some of that
+      BLEND_ASSIGN(const bool hit, open_after(prompt, before, RecordKind::contextual, tokens, s));
+      if (hit) return true;
+    }
     return open_after(prompt, before, RecordKind::plain, tokens, s);
   };
   const auto in_context = [&]() -> Result<bool> {
@@ -201,17 +235,18 @@ RecordUse PromptBuilder::use_of(const Prompt& prompt, const PromptSegment& s) co
   if (!s.reused()) return RecordUse::none;
   if (s.exact) return RecordUse::exact;
   const ChunkMeta& meta = s.chunk->meta();
-  const auto is_after = [&](std::span<const int32_t> prefix, RecordKind kind) {
-    return meta.id ==
-           chunk_id(meta.fingerprint, meta.shape.dtype, prefix, options_.tenant, meta.tokens, kind);
-  };
-  if (!meta.contexts.empty()) return RecordUse::contextual;
-  if (meta.n_prefix_tokens == 0) return RecordUse::alone;
-  const bool plain = is_after(options_.chunk_prefix, RecordKind::plain);
-  return !plain &&
-                 is_after(preceding(prompt, prompt.segments.size(), s.first_row), RecordKind::plain)
-             ? RecordUse::predecessor
-             : RecordUse::head;
+  if (meta.n_prefix_tokens == 0) {
+    return meta.contexts.empty() ? RecordUse::alone : RecordUse::contextual;
+  }
+  if (meta.n_prefix_tokens != options_.chunk_prefix.size()) {
+    const std::vector<int32_t> before = preceding(prompt, prompt.segments.size(), s.first_row);
+    for (const RecordKind kind : {RecordKind::plain, RecordKind::contextual}) {
+      const Sha256 id =
+          chunk_id(meta.fingerprint, meta.shape.dtype, before, options_.tenant, meta.tokens, kind);
+      if (meta.id == id) return RecordUse::predecessor;
+    }
+  }
+  return meta.contexts.empty() ? RecordUse::head : RecordUse::contextual;
 }
 
 // If nothing may be computed, a record made alone is better than none.
@@ -338,26 +373,41 @@ void PromptBuilder::leave_for_later(Prompt& prompt, PromptSegment& s) const {
   s.id = prompt.later.back().meta.id;
 }
 
-void PromptBuilder::leave_in_context(Prompt& prompt, const PromptSegment& s) const {
-  const auto tokens_of = [&](const PromptSegment& t) {
-    return std::span(prompt.tokens).subspan(t.first_row, t.n_rows);
-  };
-  const std::span<const int32_t> own = tokens_of(s);
+void PromptBuilder::leave_in_context(Prompt& prompt, size_t index) const {
+  std::vector<size_t> places(prompt.segments.size());
+  std::iota(places.begin(), places.end(), size_t{0});
   DeferredChunk chunk;
+  chunk.contexts = texts_beside(prompt, index, places, {kContexts});
+  if (chunk.contexts.empty()) return;
   chunk.prefix = options_.chunk_prefix;
   chunk.tenant = options_.tenant;
   chunk.is_miss = false;
-  for (const PromptSegment& other : prompt.segments) {
-    if (chunk.contexts.size() == kContexts) break;
-    if (!is_chunk(other) || other.n_rows < kLeastContextTokens) continue;
-    const std::span<const int32_t> tokens = tokens_of(other);
-    if (std::equal(tokens.begin(), tokens.end(), own.begin(), own.end())) continue;
-    chunk.contexts.emplace_back(tokens.begin(), tokens.end());
-  }
-  if (chunk.contexts.empty()) return;
-  chunk.meta = describe_chunk(model_, kv_dtype_, options_.chunk_prefix, options_.tenant, own,
-                              RecordKind::contextual);
+  chunk.meta = describe_chunk(model_, kv_dtype_, options_.chunk_prefix, options_.tenant,
+                              tokens_of(prompt, prompt.segments[index]), RecordKind::contextual);
   prompt.later.push_back(std::move(chunk));
+}
+
+DeferredChunk PromptBuilder::after_predecessor(const Prompt& prompt, size_t index,
+                                               std::span<const int32_t> before) const {
+  const PromptSegment& s = prompt.segments[index];
+  const std::span<const int32_t> predecessor = before.subspan(options_.chunk_prefix.size());
+  std::vector<size_t> places;  // what precedes it first, the nearest before the others
+  for (size_t i = index; i-- > 0;) {
+    if (prompt.segments[i].first_row + predecessor.size() < s.first_row) places.push_back(i);
+  }
+  for (size_t i = index + 1; i < prompt.segments.size(); ++i) places.push_back(i);
+  const size_t wanted = kPredecessorPasses * kContextTokens;
+  auto texts = texts_beside(prompt, index, places,
+                            {kMostContexts, wanted - std::min(wanted, predecessor.size())});
+  if (predecessor.size() >= kContextTokens || texts.empty()) return later_chunk(prompt, s, before);
+  DeferredChunk chunk;
+  chunk.meta = describe_chunk(model_, kv_dtype_, before, options_.tenant, tokens_of(prompt, s),
+                              RecordKind::contextual);
+  chunk.prefix = options_.chunk_prefix;
+  chunk.contexts = std::move(texts);
+  chunk.predecessor.assign(predecessor.begin(), predecessor.end());
+  chunk.tenant = options_.tenant;
+  return chunk;
 }
 
 void PromptBuilder::leave_nearer_for_later(Prompt& prompt) const {
@@ -370,13 +420,14 @@ void PromptBuilder::leave_nearer_for_later(Prompt& prompt) const {
     const PromptSegment& s = prompt.segments[i];
     if (!is_chunk(s) || s.exact) continue;
     const bool plain = s.record == RecordUse::head || s.record == RecordUse::alone;
-    if (options_.after_head && (!s.reused() || plain)) leave_in_context(prompt, s);
+    if (options_.after_head && (!s.reused() || plain)) leave_in_context(prompt, i);
     const std::vector<int32_t> before = preceding(prompt, i, s.first_row);
     const bool first = before.size() == s.first_row;  // nothing else precedes it
     const bool fits = before.size() + s.n_rows <= model_.context_length();
     if (before.empty() || !fits || s.record == RecordUse::predecessor) continue;
     if (s.record == RecordUse::contextual && says_little(before.size(), s)) continue;
-    DeferredChunk chunk = later_chunk(prompt, s, before);
+    DeferredChunk chunk =
+        first ? later_chunk(prompt, s, before) : after_predecessor(prompt, i, before);
     if (queued(chunk.meta.id)) continue;
     // The head record of a chunk is useful to every prompt that begins with the chunk.
     chunk.when_seen_twice = !(first && is_opening(before));

@@ -58,6 +58,7 @@ struct DeferredChunk {
   std::string tenant;
   std::vector<int32_t> prefix;                 // the chunk prefix
   std::vector<std::vector<int32_t>> contexts;  // of a contextual record
+  std::vector<int32_t> predecessor;            // stands between these and the chunk
   // For a chunk that was found: this record would only be nearer to full prefill. It is made when
   // it was asked for twice, because a context that occurred once may never occur again.
   bool when_seen_twice = false;
@@ -156,7 +157,12 @@ class PromptBuilder {
   // chunks get one after their predecessor, and chunks without a contextual record get one in the
   // context of the prompt's other chunks.
   void leave_nearer_for_later(Prompt& prompt) const;
-  void leave_in_context(Prompt& prompt, const PromptSegment& s) const;
+  void leave_in_context(Prompt& prompt, size_t index) const;
+  // The record of segment `index` with the chunk prefix `before`, which is head and predecessor: it
+  // is prefilled after other chunks of this prompt too, if the predecessor is shorter than
+  // kContextTokens.
+  DeferredChunk after_predecessor(const Prompt& prompt, size_t index,
+                                  std::span<const int32_t> before) const;
   // Whether many prompts begin with these tokens: the chunk prefix, or BOS.
   bool is_opening(std::span<const int32_t> before) const;
   // The chunk prefix of the segment.

@@ -55,6 +55,34 @@ TEST_F(DeferredPrefillTest, FlushDoesAllOfItWhoeverWaits) {
   EXPECT_TRUE(log_.empty());
 }
 
+TEST_F(DeferredPrefillTest, APredecessorStandsBetweenThePassageAndTheChunk) {
+  const std::vector<int32_t> head = tokens(3, 1), passage = tokens(12, 2), last = tokens(7, 3);
+  std::vector<int32_t> all = head, before = head;
+  all.insert(all.end(), passage.begin(), passage.end());
+  all.insert(all.end(), last.begin(), last.end());
+  before.insert(before.end(), last.begin(), last.end());
+  DeferredChunk added = chunk(4, before);
+  added.meta =
+      describe_chunk(*model_, DType::f32, before, "", tokens(9, 4), RecordKind::contextual);
+  added.prefix = head;
+  added.contexts = {passage};
+  added.predecessor = last;
+  const Sha256 id = added.meta.id;
+  ASSERT_TRUE(later_->add(model_, std::move(added)));
+  ASSERT_TRUE(later_->flush().is_ok());
+  ASSERT_EQ(store_->chunks.count(id), 1u);
+  const ChunkRecord& made = *store_->chunks[id];
+  auto wanted = precompute_chunk(
+      *model_, all, describe_chunk(*model_, DType::f32, all, "", tokens(9, 4)), {});
+  ASSERT_TRUE(wanted.is_ok());
+  ASSERT_EQ(made.data.bytes(), (*wanted)->data.bytes());
+  const auto* const is = reinterpret_cast<const float*>(made.data.data());
+  const auto* const should = reinterpret_cast<const float*>((*wanted)->data.data());
+  for (size_t i = 0; i < made.data.bytes() / sizeof(float); ++i) {
+    ASSERT_NEAR(is[i], should[i], 1e-4f) << i;
+  }
+}
+
 TEST_F(DeferredPrefillTest, StandsBackWhileSomebodyWaits) {
   const Sha256 id = add(1);
   std::this_thread::sleep_for(std::chrono::milliseconds(60));  // enough for all of it otherwise

@@ -347,6 +347,28 @@ TEST_F(RecordChoiceTest, APredecessorsRecordComesBeforeAContextualOne) {
   EXPECT_FALSE(prompt->segments[4].exact);
 }
 
+// One that was prefilled after more than the predecessor is nearer, except where nothing more
+// precedes the chunk.
+TEST_F(RecordChoiceTest, APredecessorsRecordThatHasSeenMoreComesFirst) {
+  put(predecessor(), RecordKind::contextual);
+  const auto opened = [&](const std::vector<Segment>& before) {
+    std::vector<Segment> segments = before;
+    segments.insert(segments.end(), {chunk(first_), text(gap_), chunk(chunk_)});
+    auto prompt = build(segments);
+    EXPECT_TRUE(prompt.is_ok()) << prompt.status().message();
+    return std::move(prompt->segments.back());
+  };
+  const std::vector<Segment> far = {prefix(head_), chunk(passage_)}, near = {prefix(head_)};
+  const Sha256 has_seen_more =
+      describe_chunk(*model_, DType::f32, predecessor(), "", chunk_, RecordKind::contextual).id;
+  EXPECT_EQ(opened(far).record, RecordUse::predecessor);
+  EXPECT_FALSE(opened(near).exact);
+  put(predecessor());
+  EXPECT_EQ(opened(far).id, has_seen_more);
+  EXPECT_EQ(opened(far).record, RecordUse::predecessor);
+  EXPECT_TRUE(opened(near).exact);
+}
+
 // The two kinds of records in context serve different places.
 TEST_F(RecordChoiceTest, AfterMuchTextTheRecordOfAClusterIsTaken) {
   test::RandomModelSpec spec;
@@ -393,6 +415,50 @@ TEST_F(RecordChoiceTest, InALongPromptOfShortChunksAContextComesFirst) {
   const Sha256 after = describe_chunk(*model_, DType::f32, predecessor(), "", chunk_).id;
   for (const DeferredChunk& chunk : later_)
     EXPECT_NE(chunk.meta.id, after) << "nobody would take it";
+}
+
+// Where the predecessor is short, its record is prefilled after other chunks of the prompt too:
+// those before it, the nearest first, then those after the chunk, until they are enough.
+TEST_F(RecordChoiceTest, AShortPredecessorsRecordIsMadeAfterMoreOfThePrompt) {
+  test::RandomModelSpec spec;
+  spec.context = 1000;
+  model_ = load(spec);
+  options_.on_miss = OnMiss::compute_store;
+  options_.after_head = true;
+  put(head_);
+  const std::vector<int32_t> a = tokens(40, 7), b = tokens(150, 8), after = tokens(170, 9),
+                             too_many = tokens(30, 10);
+  const auto left = [&](const std::vector<int32_t>& last) -> DeferredChunk {
+    auto prompt =
+        build({prefix(head_), chunk(a), chunk(b), text(gap_), chunk(passage_), chunk(last),
+               text(gap_), chunk(chunk_), chunk(after), chunk(too_many), question(tokens(3, 5))});
+    EXPECT_TRUE(prompt.is_ok()) << prompt.status().message();
+    for (DeferredChunk& chunk : prompt->later) {
+      if (chunk.meta.tokens == chunk_ && chunk.when_seen_twice) return std::move(chunk);
+    }
+    ADD_FAILURE() << "no record after the predecessor is left";
+    return {};
+  };
+  const auto id_after = [&](const std::vector<int32_t>& before, RecordKind kind) {
+    return describe_chunk(*model_, DType::f32, before, "", chunk_, kind).id;
+  };
+  const DeferredChunk made = left(first_);
+  const std::vector<int32_t> whole = predecessor();
+  EXPECT_EQ(made.meta.id, id_after(whole, RecordKind::contextual));
+  EXPECT_EQ(made.prefix, head_);
+  EXPECT_EQ(
+      made.predecessor,
+      std::vector<int32_t>(whole.begin() + static_cast<ptrdiff_t>(head_.size()), whole.end()));
+  EXPECT_EQ(made.contexts, (std::vector<std::vector<int32_t>>{passage_, b, a, after}));
+
+  const std::vector<int32_t> long_one = tokens(kContextTokens, 11);
+  const DeferredChunk plain = left(long_one);
+  std::vector<int32_t> before = head_;
+  before.insert(before.end(), long_one.begin(), long_one.end());
+  before.insert(before.end(), gap_.begin(), gap_.end());
+  EXPECT_EQ(plain.meta.id, id_after(before, RecordKind::plain));
+  EXPECT_EQ(plain.prefix, before);
+  EXPECT_TRUE(plain.contexts.empty());
 }
 
 TEST_F(RecordChoiceTest, OneThatWasMadeAloneServesWhereNothingMayBeComputed) {
