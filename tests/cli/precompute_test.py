@@ -120,6 +120,13 @@ class PrecomputeTest(CliCase):
         self.assertEqual([s["id"] for s in segments if s["kind"] == "chunk"][1:],
                          [c["id"] for c in after])
 
+    def test_a_record_after_the_predecessor_has_seen_what_precedes_that(self):
+        (self.docs / "a.txt").write_text("".join(self.LONG))
+        self.precompute("--contexts", "4", "--predecessors", "--kv-dtype", "f32")
+        rows = self.ask("--compare", "--kv-dtype", "f32", "--on-miss", "fail")["compare"]
+        reuse = [row for row in rows if row["policy"] == "reuse"][0]
+        self.assertLess(reuse["kl_mean"], 1e-8, "all of the document precedes the last chunk, as it did")
+
     def test_chunk_prefix_must_match_to_hit(self):
         self.precompute("--chunk-prefix", "bos")
         fail = self.ask("--chunk-prefix", "bos", "--on-miss", "fail")

@@ -153,23 +153,39 @@ class Precompute {
     model_.precompute_corpus(store_, list, corpus);
   }
 
-  // After the head and the chunk before it in its document.
+  // After the chunk before it in its document, and after those before that one, until a prefill has
+  // enough text before the chunk.
   void predecessors() {
     const size_t most = model_.info().context_length;
     for (size_t i = 0; i < corpus_.chunks.size(); ++i) {
       if (!follows_[i]) continue;
-      blendpp::Tokens prefix = head_;
       const blendpp::Tokens& before = corpus_.chunks[i - 1].tokens;
-      prefix.insert(prefix.end(), before.begin(), before.end());
       const blendpp::Tokens& tokens = corpus_.chunks[i].tokens;
-      if (prefix.size() + tokens.size() > most) continue;  // no prompt has room for both
-      put(tokens, prefix, {{}, false, tokens.size(), document(i), labels_[i], "predecessor"});
+      // No prompt has room for both.
+      if (head_.size() + before.size() + tokens.size() > most) continue;
+      std::vector<blend_context_passage> passages;
+      size_t n_before = before.size();
+      if (n_before < BLEND_CONTEXT_TOKENS) {
+        // Enough for two prefills, whose mean is nearer than one (docs/fusion.md).
+        for (size_t j = i - 1; follows_[j] && n_before < 2 * BLEND_CONTEXT_TOKENS; --j) {
+          const blendpp::Tokens& passage = corpus_.chunks[j - 1].tokens;
+          passages.push_back({passage.data(), passage.size()});
+          n_before += passage.size();
+        }
+      }
+      blendpp::PrecomputeOptions options;
+      options.predecessor = before.data();
+      options.n_predecessor = before.size();
+      options.contexts = passages.data();
+      options.n_contexts = std::min<size_t>(passages.size(), BLEND_MOST_CONTEXTS);
+      put(tokens, head_, {{}, false, tokens.size(), document(i), labels_[i], "predecessor"},
+          options);
     }
   }
 
-  void put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix, Line line) {
+  void put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix, Line line,
+           blendpp::PrecomputeOptions precompute = {}) {
     throw_if_interrupted();
-    blendpp::PrecomputeOptions precompute;
     precompute.chunk_prefix = prefix.data();
     precompute.n_chunk_prefix = prefix.size();
     precompute.tenant = options_.corpus.tenant.c_str();

@@ -1,5 +1,6 @@
 #include "eval/recorder.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -80,7 +81,7 @@ std::string Recorder::tenant(const std::string& records, uint32_t codec, const Q
   const RecordKind& wanted = kind(records);
   if (wanted.is == Is::preceding) {
     name += " of " + mark_of(question.chunks);
-  } else if (wanted.contextual()) {
+  } else if (wanted.contextual() || wanted.is == Is::predecessor) {
     name += " of " + corpus_mark();
   }
   if (codecs_.size() > 1) name += ", " + name_of(codec_choices(), codec);
@@ -117,7 +118,8 @@ void Recorder::find(const std::string& records, uint32_t codec, const Question& 
 
 void Recorder::put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
                    const std::string& tenant, uint32_t codec,
-                   const std::vector<const blendpp::Tokens*>& contexts) {
+                   const std::vector<const blendpp::Tokens*>& contexts,
+                   const blendpp::Tokens& predecessor) {
   blendpp::PrecomputeOptions options;
   options.codec = codec;
   options.tenant = tenant.c_str();
@@ -129,6 +131,8 @@ void Recorder::put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
   }
   options.contexts = passages.data();
   options.n_contexts = passages.size();
+  options.predecessor = predecessor.data();
+  options.n_predecessor = predecessor.size();
   options.cancel = interrupt_token();
   const blendpp::CodecStat before = codec_stat(codec);
   const blendpp::Precomputed done = model_.precompute(store_, tokens, options);
@@ -180,6 +184,23 @@ std::vector<const blendpp::Tokens*> Recorder::passages(const RecordKind& kind,
   return {&joined_};
 }
 
+// What a predecessor's record is prefilled after besides the predecessor. In use that is other text
+// of a prompt in which the two were seen together; here it must not be of this prompt.
+std::vector<const blendpp::Tokens*> Recorder::others_before(const Question& question, size_t i,
+                                                            size_t n_before) {
+  std::vector<const blendpp::Tokens*> out;
+  if (n_before >= BLEND_CONTEXT_TOKENS) return out;
+  const size_t most = BLEND_MOST_CONTEXTS, wanted = 2 * BLEND_CONTEXT_TOKENS;
+  for (const blendpp::Tokens* passage : similar().most_similar(question.chunks[i], most)) {
+    if (n_before >= wanted) break;
+    const auto same = std::find(question.chunks.begin(), question.chunks.end(), *passage);
+    if (same != question.chunks.end()) continue;
+    out.push_back(passage);
+    n_before += passage->size();
+  }
+  return out;
+}
+
 void Recorder::store_corpus(const blendpp::Tokens& prefix, uint32_t n_contexts,
                             const std::string& tenant, uint32_t codec) {
   if (!corpora_.insert({tenant, prefix}).second) return;
@@ -217,7 +238,11 @@ void Recorder::store(const Question& question, const std::string& records, uint3
     const blendpp::Tokens& chunk = question.chunks[i];
     const blendpp::Tokens& prefix = chunk_prefix(records, question);
     if (wanted.is == Is::predecessor && i > 0) {
-      put(chunk, joined({&prefix, &question.chunks[i - 1], &question.before[i]}), owner, codec);
+      const blendpp::Tokens last = joined({&question.chunks[i - 1], &question.before[i]});
+      // The second chunk's is exact: nothing else precedes it.
+      std::vector<const blendpp::Tokens*> others;
+      if (i > 1) others = others_before(question, i, last.size());
+      put(chunk, prefix, owner, codec, others, last);
       continue;
     }
     if (wanted.is == Is::similar) store_corpus(prefix, wanted.n_passages, owner, codec);

@@ -38,6 +38,8 @@ class Recorder {
   // From here on store() does this kind with this codec too; `records` as in EvalConfig.
   void add(const std::string& records, uint32_t codec);
   // All kinds, and what precedes the chunks.
+  std::vector<const blendpp::Tokens*> others_before(const Question& question, size_t i,
+                                                    size_t n_before);
   void store(const Question& question);
   // Removes what this run has stored, when the store has grown past `bytes` and the corpora.
   void trim(uint64_t bytes);
@@ -56,7 +58,8 @@ class Recorder {
   const SimilarChunks& similar();
   const std::string& corpus_mark();
   void put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix, const std::string& tenant,
-           uint32_t codec, const std::vector<const blendpp::Tokens*>& contexts = {});
+           uint32_t codec, const std::vector<const blendpp::Tokens*>& contexts = {},
+           const blendpp::Tokens& predecessor = {});
   // All chunks of the data in context of each other, once for each head.
   void store_corpus(const blendpp::Tokens& prefix, uint32_t n_contexts, const std::string& tenant,
                     uint32_t codec);
