@@ -31,6 +31,8 @@ typedef struct blend_context_passage {
 
 #define BLEND_MOST_CONTEXTS 16u   /* passages of one record */
 #define BLEND_CONTEXT_TOKENS 192u /* of the passages of one prefill */
+#define BLEND_PRECEDED_PASSES 2u  /* prefills of a record with a predecessor, at most */
+#define BLEND_PRECEDED_TOKENS 192u /* of predecessor and passages of one such prefill */
 
 typedef struct blend_precompute_options {
   uint32_t struct_size;
@@ -58,14 +60,17 @@ typedef struct blend_precompute_options {
                                   which passages they are. blend_fuse prefers the contextual record,
                                   except where the chunk stands first. blend_precompute only */
   size_t n_contexts;  /* at most BLEND_MOST_CONTEXTS; 0: none */
-  const int32_t *predecessor; /* tokens that stand right before the chunk in the prompts that the
-                                 record is for: the chunk before it and what stands between. They
-                                 follow chunk_prefix and the passages, are not stored, and are part
-                                 of the id. blend_fuse takes the record where just these tokens
-                                 precede the chunk. Give other texts of such prompts in
-                                 `contexts`, until a prefill has BLEND_CONTEXT_TOKENS before the
-                                 chunk: after the predecessor alone a chunk has seen less than it
-                                 does in most prompts (docs/fusion.md) */
+  const int32_t *predecessor; /* tokens that stand directly before the chunk in the prompts that
+                                 the record is for: the chunk before it and what stands between.
+                                 The chunk is prefilled after chunk_prefix, passages and these.
+                                 They are part of the id: without `contexts` it is that of a chunk
+                                 prefix that ends with them. blend_fuse takes the record where they
+                                 stand directly before the chunk. After a short predecessor alone a
+                                 chunk has seen less than it does in prompts. So give other texts
+                                 of such prompts in `contexts`, BLEND_PRECEDED_PASSES times
+                                 (BLEND_PRECEDED_TOKENS - n_predecessor) tokens of them. Then at
+                                 most so many prefills are made, and stored passages are computed
+                                 again. Not with BLEND_PUT_DRAFT */
   size_t n_predecessor;       /* 0: none */
   const char *tenant; /* salt of the id, so that tenants never share chunks; NULL = "" */
   const char *label;  /* a name for the chunk, usually "document#part"; if given, it replaces the

@@ -14,7 +14,7 @@ namespace blend::capi {
 
 struct ChunkRequest {
   std::span<const int32_t> prefix;                 // the host's memory: valid during the call
-  std::span<const int32_t> predecessor;            // the host's memory too; empty: any
+  std::span<const int32_t> predecessor;            // the host's memory too; empty: none
   std::string_view tenant;                         // the host's memory too
   ChunkMeta meta;                                  // id, shape and tokens
   std::optional<Codec> codec;                      // to put it with; nothing: the store's

@@ -63,6 +63,10 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
   request.predecessor = {o.predecessor, o.n_predecessor};
   BLEND_RETURN_IF_ERROR(m.check_length(o.n_predecessor, "predecessor"));
   BLEND_RETURN_IF_ERROR(m.check_tokens(request.predecessor, "predecessor"));
+  if (!request.predecessor.empty()) {
+    BLEND_RETURN_IF_ERROR(m.check_length(o.n_chunk_prefix + o.n_predecessor + n_tokens,
+                                         "chunk after its chunk prefix and predecessor"));
+  }
   request.tenant = o.tenant != nullptr ? o.tenant : "";
   BLEND_ASSIGN(request.contexts, read_contexts(m, o));
   const bool draft = (o.flags & BLEND_PUT_DRAFT) != 0;
@@ -71,9 +75,15 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
                   "a draft is made after context passages: give blend_precompute some in "
                   "`contexts`, or leave the flag out"};
   }
-  request.meta =
-      describe_chunk(m, resolve_kv_dtype(store, m), request.whole_prefix(), request.tenant, chunk,
-                     request.contexts.empty() ? RecordKind::plain : RecordKind::contextual);
+  if (draft && !request.predecessor.empty()) {
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "a draft stands in no particular place: leave the predecessor or the flag out"};
+  }
+  const RecordKind kind = request.contexts.empty()      ? RecordKind::plain
+                          : request.predecessor.empty() ? RecordKind::contextual
+                                                        : RecordKind::preceded;
+  request.meta = describe_chunk(m, resolve_kv_dtype(store, m), request.whole_prefix(),
+                                request.tenant, chunk, kind);
   request.meta.draft = draft;
   BLEND_ASSIGN(request.meta.name, read_chunk_name(o.label, o.tags));
   request.background = (o.flags & BLEND_PUT_BACKGROUND) != 0;

@@ -10,6 +10,8 @@ using blend::Result;
 using blend::Status;
 
 static_assert(BLEND_CONTEXT_TOKENS == blend::kContextTokens);
+static_assert(BLEND_PRECEDED_TOKENS == blend::kPrecededTokens);
+static_assert(BLEND_PRECEDED_PASSES == blend::kPrecededPasses);
 static_assert(BLEND_MOST_CONTEXTS == blend::kMostContexts);
 
 namespace {

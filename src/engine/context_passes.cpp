@@ -11,11 +11,12 @@ bool enough_passages(size_t n, size_t n_tokens, size_t passes) {
   return n >= kMostContexts || (n >= passes && n_tokens >= passes * kContextTokens);
 }
 
-std::vector<std::vector<size_t>> deal_passages(std::span<const size_t> n_tokens, size_t most) {
+std::vector<std::vector<size_t>> deal_passages(std::span<const size_t> n_tokens, size_t most,
+                                               size_t wanted) {
   const size_t all = std::accumulate(n_tokens.begin(), n_tokens.end(), size_t{0});
-  const size_t wanted = (all + kContextTokens / 2) / kContextTokens;
+  const size_t enough_for = (all + wanted / 2) / std::max<size_t>(1, wanted);
   most = std::min(most, n_tokens.size());
-  std::vector<std::vector<size_t>> passes(std::min(most, std::max<size_t>(1, wanted)));
+  std::vector<std::vector<size_t>> passes(std::min(most, std::max<size_t>(1, enough_for)));
   std::vector<size_t> length(passes.size(), 0);
   for (size_t i = 0; i < n_tokens.size(); ++i) {
     const auto shortest = std::min_element(length.begin(), length.end()) - length.begin();
@@ -25,12 +26,13 @@ std::vector<std::vector<size_t>> deal_passages(std::span<const size_t> n_tokens,
   return passes;
 }
 
-ContextPasses ContextPasses::of(std::span<const Part> parts, size_t room, size_t most) {
+ContextPasses ContextPasses::of(std::span<const Part> parts, size_t room, size_t most,
+                                size_t wanted) {
   ContextPasses out;
   std::vector<size_t> n_tokens;
   for (const Part& part : parts) n_tokens.push_back(part.tokens.size());
   bool second = true;
-  for (std::vector<size_t>& pass : deal_passages(n_tokens, most)) {
+  for (std::vector<size_t>& pass : deal_passages(n_tokens, most, wanted)) {
     second = !second;
     size_t length = 0;
     std::erase_if(pass, [&](size_t i) {

@@ -16,6 +16,8 @@
 namespace blend {
 
 inline constexpr size_t kContextTokens = 192;
+// The same with a predecessor, which counts.
+inline constexpr size_t kPrecededTokens = 192;
 
 // Whether the record of a cluster (corpus/clusters.h) is nearer than one after passages, for a
 // chunk at first_row of a prompt with a head of n_head tokens. In the prefills of short chunks'
@@ -26,8 +28,17 @@ constexpr bool fits_cluster(size_t first_row, size_t n_head) {
   return first_row >= n_head + kClusterFrom;
 }
 
+// Prefills of a record whose passages stand before a predecessor (end_with()).
+inline constexpr size_t kPrecededPasses = 2;
+// Tokens of passages that such a prefill takes.
+constexpr size_t passage_tokens(size_t n_predecessor) {
+  return n_predecessor < kPrecededTokens ? kPrecededTokens - n_predecessor : 0;
+}
+
 // The passages of each prefill. n_tokens: of each passage, the most similar first. most: prefills.
-std::vector<std::vector<size_t>> deal_passages(std::span<const size_t> n_tokens, size_t most);
+// wanted: tokens of a prefill's passages.
+std::vector<std::vector<size_t>> deal_passages(std::span<const size_t> n_tokens, size_t most,
+                                               size_t wanted = kContextTokens);
 // Whether `n` passages of so many tokens in all are enough for `passes` prefills.
 bool enough_passages(size_t n, size_t n_tokens, size_t passes);
 
@@ -43,18 +54,20 @@ class ContextPasses {
   // they are in context. In a short prompt the rows before a chunk are nearly as after the head. In
   // a long one they have seen other passages. The mean over both kinds serves both. A part without
   // room among the others of its prefill is left out; room: tokens of a prefill before the chunk.
+  // wanted: tokens of a prefill's passages.
   // most: prefills.
-  static ContextPasses of(std::span<const Part> parts, size_t room, size_t most);
+  static ContextPasses of(std::span<const Part> parts, size_t room, size_t most,
+                          size_t wanted = kContextTokens);
 
-  // Puts `tokens` between every passage and the chunk, or before the chunk if there is no passage.
-  // Their rows are computed, and then those of the passages are too.
+  // Ends every passage with `tokens`, or makes them one if there is none. All rows are then
+  // computed, also those that a store has.
   void end_with(std::span<const int32_t> tokens);
 
   std::span<const ContextPassage> passages() const { return passages_; }
 
  private:
   std::vector<ContextPassage> passages_;
-  std::vector<std::vector<int32_t>> joined_;  // texts of more than one part
+  std::vector<std::vector<int32_t>> joined_;  // texts that no part has as a whole
 };
 
 }  // namespace blend

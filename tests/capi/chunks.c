@@ -555,6 +555,12 @@ void chunks_behind_bos(const fixture* f) {
   CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens, 30, &o, NULL, &err));
   CHECK_OK(blend_store_get_report(w.store, &stat, &err));
   CHECK(stat.n_chunks == 2);
+  /* After a predecessor the copy is still the one after BOS alone, which is there. */
+  o.predecessor = question;
+  o.n_predecessor = 5;
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 30, &o, NULL, &err));
+  CHECK_OK(blend_store_get_report(w.store, &stat, &err));
+  CHECK(stat.n_chunks == 3);
   s[0] = segment(BLEND_SEGMENT_PREFIX, &bos, 1);
   s[1] = segment(BLEND_SEGMENT_CHUNK, tokens, 30);
   s[2] = segment(BLEND_SEGMENT_QUESTION, question, 5);

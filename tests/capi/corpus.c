@@ -183,6 +183,18 @@ void corpus_arguments(const fixture* f) {
   named.n_predecessor = 2;
   CHECK_CODE(BLEND_E_NOT_FOUND,
              blend_chunk_find(w.model, w.store, tokens[3], 11, &named, NULL, &err));
+  named.flags = BLEND_PUT_DRAFT;
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "draft",
+             blend_precompute(w.model, w.store, tokens[3], 11, &named, NULL, &err));
+  named.flags = 0;
+  tokens[1][3] = 100000;
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "predecessor",
+             blend_precompute(w.model, w.store, tokens[3], 11, &named, NULL, &err));
+  tokens[1][3] = 5;
+  named.n_predecessor = SIZE_MAX;
+  CHECK_SAYS(BLEND_E_CONTEXT_LENGTH, "predecessor",
+             blend_precompute(w.model, w.store, tokens[3], 11, &named, NULL, &err));
+  named.n_predecessor = 2;
   named.predecessor = NULL;
   CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "predecessor",
              blend_precompute(w.model, w.store, tokens[3], 11, &named, NULL, &err));

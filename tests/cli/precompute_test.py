@@ -120,6 +120,13 @@ class PrecomputeTest(CliCase):
         self.assertEqual([s["id"] for s in segments if s["kind"] == "chunk"][1:],
                          [c["id"] for c in after])
 
+    def test_a_predecessor_is_of_the_same_document(self):
+        (self.docs / "a.txt").write_text("".join(self.LONG))
+        (self.docs / "b.txt").write_text("".join(self.LONG).replace("cat", "dog"))
+        made = self.precompute("--contexts", "0", "--predecessors")
+        after = [c for c in made["chunks"] if c["kind"] == "predecessor"]
+        self.assertEqual([c["n_contexts"] for c in after], [0, 1, 0, 1], "what the document has before the predecessor")
+
     def test_a_record_after_the_predecessor_has_seen_what_precedes_that(self):
         (self.docs / "a.txt").write_text("".join(self.LONG))
         self.precompute("--contexts", "4", "--predecessors", "--kv-dtype", "f32")

@@ -11,6 +11,7 @@
 #include "corpus.h"
 #include "function_calls.h"
 #include "interrupt.h"
+#include "preceded.h"
 #include "printable.h"
 #include "profile_report.h"
 #include "progress.h"
@@ -153,8 +154,8 @@ class Precompute {
     model_.precompute_corpus(store_, list, corpus);
   }
 
-  // After the chunk before it in its document, and after those before that one, until a prefill has
-  // enough text before the chunk.
+  // After the chunk before it in its document. Where that is short, chunks before it in the
+  // document stand before it in the prefills.
   void predecessors() {
     const size_t most = model_.info().context_length;
     for (size_t i = 0; i < corpus_.chunks.size(); ++i) {
@@ -164,21 +165,26 @@ class Precompute {
       // No prompt has room for both.
       if (head_.size() + before.size() + tokens.size() > most) continue;
       std::vector<blend_context_passage> passages;
-      size_t n_before = before.size();
-      if (n_before < BLEND_CONTEXT_TOKENS) {
-        // Enough for two prefills, whose mean is nearer than one (docs/fusion.md).
-        for (size_t j = i - 1; follows_[j] && n_before < 2 * BLEND_CONTEXT_TOKENS; --j) {
-          const blendpp::Tokens& passage = corpus_.chunks[j - 1].tokens;
-          passages.push_back({passage.data(), passage.size()});
-          n_before += passage.size();
-        }
+      size_t left = tokens_before_predecessor(before.size());
+      for (size_t j = i - 1; follows_[j] && left > 0 && passages.size() < BLEND_MOST_CONTEXTS;
+           --j) {
+        const blendpp::Tokens& passage = corpus_.chunks[j - 1].tokens;
+        passages.push_back({passage.data(), passage.size()});
+        left -= std::min(left, passage.size());
       }
       blendpp::PrecomputeOptions options;
       options.predecessor = before.data();
       options.n_predecessor = before.size();
       options.contexts = passages.data();
-      options.n_contexts = std::min<size_t>(passages.size(), BLEND_MOST_CONTEXTS);
-      put(tokens, head_, {{}, false, tokens.size(), document(i), labels_[i], "predecessor"},
+      options.n_contexts = passages.size();
+      put(tokens, head_,
+          {{},
+           false,
+           tokens.size(),
+           document(i),
+           labels_[i],
+           "predecessor",
+           static_cast<uint32_t>(passages.size())},
           options);
     }
   }
@@ -205,9 +211,10 @@ class Precompute {
   void tell(Line line) {
     if (!options_.common.json) {
       bar_.erase();  // a terminal shows both, and a line must not be written over a bar
-      const std::string kind = line.n_contexts > 0
+      const std::string kind = line.kind == "predecessor" ? ", after its predecessor"
+                               : line.n_contexts > 0
                                    ? format(", in the context of %u", line.n_contexts)
-                                   : (line.kind == "predecessor" ? ", after its predecessor" : "");
+                                   : "";
       std::cout << format("%s  %-7s  %5zu tokens  %s%s", line.id.hex().c_str(),
                           line.existed ? "existed" : "stored", line.n_tokens,
                           printable(line.label).c_str(), kind.c_str())

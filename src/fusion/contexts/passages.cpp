@@ -27,7 +27,8 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
                                             const PassageKey& key,
                                             std::span<const std::span<const int32_t>> passages) {
   StoredPassages out;
-  if (store != nullptr && !passages.empty()) {
+  // Stored rows of passages would not be enough: the predecessor's depend on them.
+  if (store != nullptr && !passages.empty() && key.predecessor.empty()) {
     BLEND_ASSIGN(out.snapshot_, store->snapshot());
   }
   const size_t taken = key.head.size() + key.predecessor.size() + key.chunk_tokens;
@@ -49,11 +50,14 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
       out.sources_.push_back(std::move(source));
     }
   }
-  if (!parts.empty()) {
+  const size_t room = model.context_length() - std::min<size_t>(taken, model.context_length());
+  if (key.predecessor.empty()) {
+    out.passes_ = ContextPasses::of(parts, room, key.draft ? 1 : parts.size());
+  } else {
     out.passes_ =
-        ContextPasses::of(parts, model.context_length() - taken, key.draft ? 1 : parts.size());
+        ContextPasses::of(parts, room, kPrecededPasses, passage_tokens(key.predecessor.size()));
+    out.passes_.end_with(key.predecessor);
   }
-  if (!key.predecessor.empty()) out.passes_.end_with(key.predecessor);
   return out;
 }
 

@@ -12,14 +12,14 @@
 
 namespace blend {
 
-// The properties that passages and chunk share.
+// What passages and chunk have in common, and what else the prefills of the chunk depend on.
 struct PassageKey {
   DType dtype = DType::f16;
   std::span<const int32_t> head;
   std::string_view tenant;
   size_t chunk_tokens = 0;
   bool draft = false;  // of the chunk: one prefill, after as many passages as that takes
-  std::span<const int32_t> predecessor = {};  // stands between every passage and the chunk
+  std::span<const int32_t> predecessor = {};  // ends the passages of every prefill
 };
 
 // The rows of a passage, as it is after the head or in context. Of this machine only: asking a
@@ -32,7 +32,7 @@ Result<std::unique_ptr<ChunkSource>> open_passage(const ModelDescription& model,
 class StoredPassages {
  public:
   // Looks each up by open_passage(), as both kinds. A passage that is too long for the model's
-  // context, together with the chunk, is left out. `store` may be null.
+  // context, together with chunk and predecessor, is left out. `store` may be null.
   static Result<StoredPassages> open(const ModelDescription& model, ChunkStore* store,
                                      const PassageKey& key,
                                      std::span<const std::span<const int32_t>> passages);

@@ -16,8 +16,6 @@ namespace {
 
 // Passages of a record made in idle time: more of them make it no better.
 constexpr size_t kContexts = 4;
-// Prefills of a predecessor's record, if the predecessor is short.
-constexpr size_t kPredecessorPasses = 2;
 // A predecessor record of a short chunk is preferred only if the chunk before makes up a quarter of
 // what precedes: among twenty short chunks one says less than a context of several.
 constexpr size_t kLeastShare = 4;
@@ -54,6 +52,7 @@ std::span<const int32_t> tokens_of(const Prompt& prompt, const PromptSegment& s)
 struct Most {
   size_t texts;
   size_t tokens = SIZE_MAX;  // no more texts once these have as many
+  size_t each = SIZE_MAX;    // tokens of a text
 };
 
 // Texts of the prompt's chunks at `places` for a record of segment `index`.
@@ -65,7 +64,8 @@ std::vector<std::vector<int32_t>> texts_beside(const Prompt& prompt, size_t inde
   for (const size_t place : places) {
     if (out.size() == most.texts || n_tokens >= most.tokens) break;
     const PromptSegment& other = prompt.segments[place];
-    if (!is_chunk(other) || other.n_rows < kLeastContextTokens) continue;
+    if (!is_chunk(other) || other.n_rows < kLeastContextTokens || other.n_rows > most.each)
+      continue;
     const std::span<const int32_t> tokens = tokens_of(prompt, other);
     if (std::equal(tokens.begin(), tokens.end(), own.begin(), own.end())) continue;
     out.emplace_back(tokens.begin(), tokens.end());
@@ -203,11 +203,14 @@ Result<bool> PromptBuilder::open_nearer(Prompt& prompt, const std::vector<int32_
   const std::vector<int32_t> before = preceding(prompt, prompt.segments.size(), s.first_row);
   const auto after_what_precedes = [&]() -> Result<bool> {
     if (before.empty()) return false;
-    if (before.size() != s.first_row) {  // more precedes: the record that has seen some of that
-      BLEND_ASSIGN(const bool hit, open_after(prompt, before, RecordKind::contextual, tokens, s));
+    // A plain one is exact where nothing else precedes. Where more does, the other has seen more.
+    const bool exact = before.size() == s.first_row;
+    for (const RecordKind kind : {exact ? RecordKind::plain : RecordKind::preceded,
+                                  exact ? RecordKind::preceded : RecordKind::plain}) {
+      BLEND_ASSIGN(const bool hit, open_after(prompt, before, kind, tokens, s));
       if (hit) return true;
     }
-    return open_after(prompt, before, RecordKind::plain, tokens, s);
+    return false;
   };
   const auto in_context = [&]() -> Result<bool> {
     const bool far = fits_cluster(s.first_row, options_.chunk_prefix.size());
@@ -240,7 +243,7 @@ RecordUse PromptBuilder::use_of(const Prompt& prompt, const PromptSegment& s) co
   }
   if (meta.n_prefix_tokens != options_.chunk_prefix.size()) {
     const std::vector<int32_t> before = preceding(prompt, prompt.segments.size(), s.first_row);
-    for (const RecordKind kind : {RecordKind::plain, RecordKind::contextual}) {
+    for (const RecordKind kind : {RecordKind::plain, RecordKind::preceded}) {
       const Sha256 id =
           chunk_id(meta.fingerprint, meta.shape.dtype, before, options_.tenant, meta.tokens, kind);
       if (meta.id == id) return RecordUse::predecessor;
@@ -396,13 +399,13 @@ DeferredChunk PromptBuilder::after_predecessor(const Prompt& prompt, size_t inde
     if (prompt.segments[i].first_row + predecessor.size() < s.first_row) places.push_back(i);
   }
   for (size_t i = index + 1; i < prompt.segments.size(); ++i) places.push_back(i);
-  const size_t wanted = kPredecessorPasses * kContextTokens;
-  auto texts = texts_beside(prompt, index, places,
-                            {kMostContexts, wanted - std::min(wanted, predecessor.size())});
-  if (predecessor.size() >= kContextTokens || texts.empty()) return later_chunk(prompt, s, before);
+  const size_t wanted = passage_tokens(predecessor.size());
+  const size_t room = model_.context_length() - before.size() - s.n_rows;
+  auto texts = texts_beside(prompt, index, places, {kMostContexts, kPrecededPasses * wanted, room});
+  if (texts.empty()) return later_chunk(prompt, s, before);
   DeferredChunk chunk;
   chunk.meta = describe_chunk(model_, kv_dtype_, before, options_.tenant, tokens_of(prompt, s),
-                              RecordKind::contextual);
+                              RecordKind::preceded);
   chunk.prefix = options_.chunk_prefix;
   chunk.contexts = std::move(texts);
   chunk.predecessor.assign(predecessor.begin(), predecessor.end());
@@ -424,11 +427,11 @@ void PromptBuilder::leave_nearer_for_later(Prompt& prompt) const {
     const std::vector<int32_t> before = preceding(prompt, i, s.first_row);
     const bool first = before.size() == s.first_row;  // nothing else precedes it
     const bool fits = before.size() + s.n_rows <= model_.context_length();
-    if (before.empty() || !fits || s.record == RecordUse::predecessor) continue;
+    if (before.empty() || !fits) continue;
     if (s.record == RecordUse::contextual && says_little(before.size(), s)) continue;
     DeferredChunk chunk =
         first ? later_chunk(prompt, s, before) : after_predecessor(prompt, i, before);
-    if (queued(chunk.meta.id)) continue;
+    if (queued(chunk.meta.id) || chunk.meta.id == s.id) continue;
     // The head record of a chunk is useful to every prompt that begins with the chunk.
     chunk.when_seen_twice = !(first && is_opening(before));
     if (chunk.when_seen_twice && !options_.after_head) continue;

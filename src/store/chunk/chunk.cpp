@@ -16,6 +16,8 @@ const char* domain_of(RecordKind kind) {
       return "blend-contextual-chunk-1";
     case RecordKind::clustered:
       return "blend-clustered-chunk-1";
+    case RecordKind::preceded:
+      return "blend-preceded-chunk-1";
   }
   return "";
 }

@@ -102,6 +102,7 @@ enum class RecordKind : uint8_t {
   plain,       // nothing: a prefix hit where just the chunk prefix precedes it
   contextual,  // context passages: the mean over a prefill after each of them
   clustered,   // the chunks of its cluster: the mean over prefills of all in other orders
+  preceded,    // passages that stand before its predecessor, which is the chunk prefix's end
 };
 
 struct ChunkMeta {

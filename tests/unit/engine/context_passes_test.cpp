@@ -33,6 +33,19 @@ TEST(DealPassages, ShortOnesShareOneUntilItIsLongEnough) {
       << "no more than asked for";
 }
 
+// With a predecessor a prefill needs fewer tokens of passages.
+TEST(DealPassages, APredecessorCounts) {
+  const auto passes = [](size_t n_predecessor, const std::vector<size_t>& n_tokens) {
+    return deal_passages(n_tokens, kPrecededPasses, passage_tokens(n_predecessor)).size();
+  };
+  EXPECT_EQ(passes(50, std::vector<size_t>(6, 50)), 2u);
+  EXPECT_EQ(passes(130, {130, 130}), 2u);
+  EXPECT_EQ(passes(180, {30, 30}), 2u);
+  EXPECT_EQ(passes(50, {50, 50, 50}), 1u) << "too few for two";
+  EXPECT_EQ(passes(20, {180, 180, 1000}), 2u) << "no more than two";
+  EXPECT_EQ(passes(500, {50, 50}), 2u);
+}
+
 TEST(DealPassages, ShortPassagesAreTakenUntilTheyAreEnough) {
   EXPECT_FALSE(enough_passages(4, 4 * kContextTokens - 1, 4));
   EXPECT_TRUE(enough_passages(4, 4 * kContextTokens, 4));

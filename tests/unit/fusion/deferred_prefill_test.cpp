@@ -63,7 +63,7 @@ TEST_F(DeferredPrefillTest, APredecessorStandsBetweenThePassageAndTheChunk) {
   before.insert(before.end(), last.begin(), last.end());
   DeferredChunk added = chunk(4, before);
   added.meta =
-      describe_chunk(*model_, DType::f32, before, "", tokens(9, 4), RecordKind::contextual);
+      describe_chunk(*model_, DType::f32, before, "", tokens(9, 4), RecordKind::preceded);
   added.prefix = head;
   added.contexts = {passage};
   added.predecessor = last;

@@ -350,7 +350,7 @@ TEST_F(RecordChoiceTest, APredecessorsRecordComesBeforeAContextualOne) {
 // One that was prefilled after more than the predecessor is nearer, except where nothing more
 // precedes the chunk.
 TEST_F(RecordChoiceTest, APredecessorsRecordThatHasSeenMoreComesFirst) {
-  put(predecessor(), RecordKind::contextual);
+  put(predecessor(), RecordKind::preceded);
   const auto opened = [&](const std::vector<Segment>& before) {
     std::vector<Segment> segments = before;
     segments.insert(segments.end(), {chunk(first_), text(gap_), chunk(chunk_)});
@@ -360,13 +360,13 @@ TEST_F(RecordChoiceTest, APredecessorsRecordThatHasSeenMoreComesFirst) {
   };
   const std::vector<Segment> far = {prefix(head_), chunk(passage_)}, near = {prefix(head_)};
   const Sha256 has_seen_more =
-      describe_chunk(*model_, DType::f32, predecessor(), "", chunk_, RecordKind::contextual).id;
+      describe_chunk(*model_, DType::f32, predecessor(), "", chunk_, RecordKind::preceded).id;
   EXPECT_EQ(opened(far).record, RecordUse::predecessor);
-  EXPECT_FALSE(opened(near).exact);
+  EXPECT_EQ(opened(near).record, RecordUse::predecessor);
+  EXPECT_EQ(opened(near).id, has_seen_more) << "there is no other";
   put(predecessor());
   EXPECT_EQ(opened(far).id, has_seen_more);
-  EXPECT_EQ(opened(far).record, RecordUse::predecessor);
-  EXPECT_TRUE(opened(near).exact);
+  EXPECT_EQ(opened(near).record, RecordUse::exact);
 }
 
 // The two kinds of records in context serve different places.
@@ -444,14 +444,17 @@ TEST_F(RecordChoiceTest, AShortPredecessorsRecordIsMadeAfterMoreOfThePrompt) {
   };
   const DeferredChunk made = left(first_);
   const std::vector<int32_t> whole = predecessor();
-  EXPECT_EQ(made.meta.id, id_after(whole, RecordKind::contextual));
+  EXPECT_EQ(made.meta.id, id_after(whole, RecordKind::preceded));
   EXPECT_EQ(made.prefix, head_);
   EXPECT_EQ(
       made.predecessor,
       std::vector<int32_t>(whole.begin() + static_cast<ptrdiff_t>(head_.size()), whole.end()));
   EXPECT_EQ(made.contexts, (std::vector<std::vector<int32_t>>{passage_, b, a, after}));
 
-  const std::vector<int32_t> long_one = tokens(kContextTokens, 11);
+  put(whole);  // one that has seen the predecessor alone is still worse
+  EXPECT_EQ(left(first_).meta.id, made.meta.id);
+
+  const std::vector<int32_t> long_one = tokens(kPrecededTokens, 11);
   const DeferredChunk plain = left(long_one);
   std::vector<int32_t> before = head_;
   before.insert(before.end(), long_one.begin(), long_one.end());

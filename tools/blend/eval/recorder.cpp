@@ -7,6 +7,7 @@
 #include "choices.h"
 #include "corpus.h"
 #include "interrupt.h"
+#include "preceded.h"
 #include "table.h"
 
 namespace blend_cli {
@@ -79,9 +80,9 @@ std::string Recorder::tenant(const std::string& records, uint32_t codec, const Q
   std::string name = "eval " + records;
   // The passages are not part of an id: another data set, or another prompt, has others.
   const RecordKind& wanted = kind(records);
-  if (wanted.is == Is::preceding) {
+  if (wanted.is == Is::preceding || wanted.is == Is::predecessor) {
     name += " of " + mark_of(question.chunks);
-  } else if (wanted.contextual() || wanted.is == Is::predecessor) {
+  } else if (wanted.contextual()) {
     name += " of " + corpus_mark();
   }
   if (codecs_.size() > 1) name += ", " + name_of(codec_choices(), codec);
@@ -184,19 +185,19 @@ std::vector<const blendpp::Tokens*> Recorder::passages(const RecordKind& kind,
   return {&joined_};
 }
 
-// What a predecessor's record is prefilled after besides the predecessor. In use that is other text
-// of a prompt in which the two were seen together; here it must not be of this prompt.
+// In use these are other texts of a prompt in which the two were seen together. Here they must not
+// be of this prompt.
 std::vector<const blendpp::Tokens*> Recorder::others_before(const Question& question, size_t i,
-                                                            size_t n_before) {
+                                                            size_t n_predecessor) {
   std::vector<const blendpp::Tokens*> out;
-  if (n_before >= BLEND_CONTEXT_TOKENS) return out;
-  const size_t most = BLEND_MOST_CONTEXTS, wanted = 2 * BLEND_CONTEXT_TOKENS;
+  size_t left = tokens_before_predecessor(n_predecessor);
+  const size_t most = BLEND_MOST_CONTEXTS;
   for (const blendpp::Tokens* passage : similar().most_similar(question.chunks[i], most)) {
-    if (n_before >= wanted) break;
+    if (left == 0) break;
     const auto same = std::find(question.chunks.begin(), question.chunks.end(), *passage);
     if (same != question.chunks.end()) continue;
     out.push_back(passage);
-    n_before += passage->size();
+    left -= std::min(left, passage->size());
   }
   return out;
 }

@@ -38,8 +38,6 @@ class Recorder {
   // From here on store() does this kind with this codec too; `records` as in EvalConfig.
   void add(const std::string& records, uint32_t codec);
   // All kinds, and what precedes the chunks.
-  std::vector<const blendpp::Tokens*> others_before(const Question& question, size_t i,
-                                                    size_t n_before);
   void store(const Question& question);
   // Removes what this run has stored, when the store has grown past `bytes` and the corpora.
   void trim(uint64_t bytes);
@@ -71,6 +69,9 @@ class Recorder {
   // What chunk `i` is prefilled after, for a contextual kind.
   std::vector<const blendpp::Tokens*> passages(const RecordKind& kind, const Question& question,
                                                size_t i);
+  // What chunk `i` is prefilled after besides a predecessor of n_predecessor tokens.
+  std::vector<const blendpp::Tokens*> others_before(const Question& question, size_t i,
+                                                    size_t n_predecessor);
   void store(const Question& question, const std::string& records, uint32_t codec);
 
   const blendpp::Model& model_;
