@@ -19,7 +19,7 @@ extern "C" {
 typedef struct blend_chunk_info {
   uint32_t struct_size;
   uint32_t n_tokens;
-  uint32_t n_prefix_tokens; /* of the chunk prefix it was prefilled after */
+  uint32_t n_prefix_tokens; /* of the chunk prefix and the predecessor it was prefilled after */
   uint32_t n_layers;
   uint32_t kv_dim;   /* n_kv_heads * head_dim, of the layers that attend */
   uint32_t kv_dtype; /* BLEND_DTYPE_F32, _F16 or _BF16 */

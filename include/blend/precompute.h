@@ -91,8 +91,9 @@ BLEND_API int32_t blend_precompute_options_init(blend_precompute_options *option
 #define BLEND_LABEL_BYTES 1024u /* the longest label */
 #define BLEND_TAGS_BYTES 1024u  /* the longest list of tags */
 
-/* Prefills one chunk after chunk_prefix and stores its K (before RoPE) and V (CacheBlend section 4;
- * AttentionStore section 3.4.1 for the order of K and RoPE). BLEND_OK: the chunk is on disk.
+/* Prefills one chunk after chunk_prefix, contexts and predecessor, and stores its K (before RoPE)
+ * and V (CacheBlend section 4; AttentionStore section 3.4.1 for the order of K and RoPE). BLEND_OK:
+ * the chunk is on disk.
  * BLEND_EXISTS: it was there already. Then nothing was computed, and it has the label and tags of
  * `options` now. (Where a draft was there and no draft is asked for, it is computed again, and the
  * result is BLEND_OK.) Its bytes were not read: if they are damaged, the next fuse notices and
@@ -107,9 +108,9 @@ BLEND_API int32_t blend_precompute(const blend_model *model, const blend_store *
                                    blend_error **err);
 
 /* Whether a chunk is in the store: the look-up of a fuse, but it does not count as a use. `options`
- * (chunk_prefix, tenant) as for blend_precompute, may be NULL. `id`, if not NULL, is written
- * whether the chunk is found or not. tokens: [n_tokens]. Errors: NOT_FOUND, INVALID_ARGUMENT,
- * CONTEXT_LENGTH, IO. */
+ * (chunk_prefix, contexts, predecessor, tenant) as for blend_precompute, may be NULL. `id`, if not
+ * NULL, is written whether the chunk is found or not. tokens: [n_tokens]. Errors: NOT_FOUND,
+ * INVALID_ARGUMENT, CONTEXT_LENGTH, IO. */
 BLEND_API int32_t blend_chunk_find(const blend_model *model, const blend_store *store,
                                    const int32_t *tokens, size_t n_tokens,
                                    const blend_precompute_options *options, blend_chunk_id *id,

@@ -145,7 +145,8 @@ BLEND_API int32_t blend_fusion_get_layer(const blend_fusion *fusion, uint32_t la
 /* Which record of a chunk was used, the nearest to full prefill first. */
 #define BLEND_RECORD_NONE 0u        /* nothing was reused */
 #define BLEND_RECORD_EXACT 1u       /* prefilled after exactly what precedes it in this prompt */
-#define BLEND_RECORD_PREDECESSOR 2u /* prefilled after the prompt head and the chunk before it */
+#define BLEND_RECORD_PREDECESSOR 2u /* prefilled after the prompt head and the chunk before it,
+                                       perhaps with other texts before that one */
 #define BLEND_RECORD_CONTEXTUAL 3u  /* prefilled after the chunk prefix and context passages */
 #define BLEND_RECORD_HEAD 4u        /* prefilled after the chunk prefix */
 #define BLEND_RECORD_ALONE 5u       /* prefilled after nothing, although the prompt has a head: its

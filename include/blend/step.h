@@ -74,7 +74,8 @@ typedef struct blend_kv_view {
 /* Stores a chunk whose K and V the host's own engine computed, as blend_precompute does with the
  * built-in one: the rows of `tokens`, prefilled after options.chunk_prefix (which is not stored).
  * layers: [n_layers], each the chunk's n_tokens rows. If K is rotated, its positions are
- * first_position, first_position + 1, ...; first_position is usually options.n_chunk_prefix. When
+ * first_position, first_position + 1, ...; first_position is usually
+ * options.n_chunk_prefix + options.n_predecessor. When
  * it returns BLEND_OK the chunk is on disk; one of the same id is replaced. `id` and `options` may
  * be NULL.
  * Errors: INVALID_ARGUMENT, CONTEXT_LENGTH, NUMERIC (names layer and row; or a value that does not

@@ -321,8 +321,9 @@ void register_precompute(CLI::App& app) {
   command->add_flag("--refresh", options->refresh,
                     "Store those chunks again whose most similar chunks have changed");
   command->add_flag("--predecessors", options->predecessors,
-                    "Also store each chunk after the chunk before it in its document: nearer to "
-                    "full prefill in prompts where it follows that chunk");
+                    "Also store each chunk after the chunk before it in its document, or after "
+                    "several if they are short: nearer to full prefill in prompts where it follows "
+                    "that chunk");
   add_common_options(*command, options->common);
   command->footer(
       "Each chunk is stored after the prompt head (what `blend ask` puts before the first chunk: "

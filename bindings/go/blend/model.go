@@ -132,9 +132,9 @@ type PrecomputeOptions struct {
 	// Contexts are passages, each prefilled between ChunkPrefix and the chunk in a pass of its own: the
 	// record is contextual, the mean of the passes' K and V. PrecomputeCorpus finds them.
 	Contexts [][]int32
-	// Predecessor is what stands right before the chunk in the prompts that the record is for: the
+	// Predecessor is what stands directly before the chunk in the prompts that the record is for: the
 	// chunk before it and what stands between. It follows ChunkPrefix and the passages, is not stored,
-	// and is part of the id. A fuse takes the record where just these tokens precede the chunk.
+	// and is part of the id. A fuse takes the record where these tokens stand directly before the chunk.
 	Predecessor []int32
 	//blend:fields precompute_options
 	// Progress is told the layers done; an error stops the call, which gives it back.
@@ -170,7 +170,7 @@ func (m *Model) Precompute(ctx context.Context, s *Store, tokens []int32, option
 }
 
 // FindChunk gives the id of a chunk and whether the store has it, without counting the look-up. options
-// (ChunkPrefix, Contexts, Tenant) as for Precompute, may be nil; with Contexts, whichever they are, it is the
+// (ChunkPrefix, Contexts, Predecessor, Tenant) as for Precompute, may be nil; with Contexts, whichever they are, it is the
 // contextual record that is looked for. Errors: ErrInvalidArgument, ErrContextLength, ErrIO.
 func (m *Model) FindChunk(s *Store, tokens []int32, options *PrecomputeOptions) (ChunkID, bool, error) {
 	stored, err := m.chunk(context.Background(), s, options, func(r raw.PrecomputeOptions, out raw.Outcome) raw.Stored {

@@ -115,9 +115,10 @@ class Model(ModelBase):
             prompts that will hold the chunk, :meth:`Prompt.head`; None: nothing
         contexts: passages, each prefilled between chunk_prefix and the chunk in a pass of its own. The
             record is contextual: the mean of the passes' K and V. :meth:`precompute_corpus` finds them
-        predecessor: what stands right before the chunk in the prompts that the record is for: the
+        predecessor: what stands directly before the chunk in the prompts that the record is for: the
             chunk before it and what stands between. It follows chunk_prefix and the passages, is not
-            stored, and is part of the id. A fuse takes the record where just these tokens precede the chunk
+            stored, and is part of the id. A fuse takes the record where these tokens stand directly
+            before the chunk
         # blend:documentation precompute_options
         progress: layers
 

@@ -13,7 +13,8 @@ struct RecordKind {
   enum class Is {
     alone,        // after nothing
     head,         // after the prompt's head: all tokens before its first chunk
-    predecessor,  // after the head and the chunk before it; the first after the head
+    predecessor,  // after the head and the chunk before it, with other texts before that if it is
+                  // short; the first after the head
     // Contextual, where a chunk is not the first; the first after the head:
     similar,    // the mean over prefills after each of the most similar chunks
     joined,     // after the most similar chunks, one after the other

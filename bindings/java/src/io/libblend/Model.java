@@ -416,7 +416,7 @@ public final class Model implements AutoCloseable {
    *
    * @param store where
    * @param tokens of the chunk
-   * @param options chunk prefix, tenant; with contexts, whichever they are, it is the contextual record
+   * @param options chunk prefix, predecessor, tenant; with contexts, whichever they are, it is the contextual record
    * @return its id, either way
    */
   public Stored findChunk(Store store, int[] tokens, PrecomputeOptions options) {

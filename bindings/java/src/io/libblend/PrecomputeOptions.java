@@ -33,9 +33,9 @@ public final class PrecomputeOptions extends CallOptions<PrecomputeOptions> {
   }
 
   /**
-   * What stands right before the chunk in the prompts that the record is for: it follows the chunk prefix and the
-   * context passages, is not stored, and is part of the id. A fuse takes the record where just these tokens precede
-   * the chunk.
+   * What stands directly before the chunk in the prompts that the record is for: it follows the chunk prefix and the
+   * context passages, is not stored, and is part of the id. A fuse takes the record where these tokens stand directly
+   * before the chunk.
    *
    * @param tokens copied: the chunk before it and what stands between
    * @return this
