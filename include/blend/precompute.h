@@ -58,7 +58,8 @@ typedef struct blend_precompute_options {
                                   the error of prompts of many chunks. The id is not that of the record
                                   without passages, and does not depend on
                                   which passages they are. blend_fuse prefers the contextual record,
-                                  except where the chunk stands first. blend_precompute only */
+                                  except where the chunk stands first. With a predecessor, see
+                                  below. blend_precompute only */
   size_t n_contexts;  /* at most BLEND_MOST_CONTEXTS; 0: none */
   const int32_t *predecessor; /* tokens that stand directly before the chunk in the prompts that
                                  the record is for: the chunk before it and what stands between.
@@ -66,11 +67,13 @@ typedef struct blend_precompute_options {
                                  They are part of the id: without `contexts` it is that of a chunk
                                  prefix that ends with them. blend_fuse takes the record where they
                                  stand directly before the chunk. After a short predecessor alone a
-                                 chunk has seen less than it does in prompts. So give other texts
-                                 of such prompts in `contexts`, BLEND_PRECEDED_PASSES times
-                                 (BLEND_PRECEDED_TOKENS - n_predecessor) tokens of them. Then at
-                                 most so many prefills are made, and stored passages are computed
-                                 again. Not with BLEND_PUT_DRAFT */
+                                 chunk has seen less than it does in prompts. So if n_predecessor is
+                                 less than BLEND_PRECEDED_TOKENS, give other texts of such prompts
+                                 in `contexts`: BLEND_PRECEDED_PASSES times (BLEND_PRECEDED_TOKENS -
+                                 n_predecessor) tokens of them. With a predecessor at most
+                                 BLEND_PRECEDED_PASSES prefills are made. They compute the rows of
+                                 the passages, even where the store holds them. Not with
+                                 BLEND_PUT_DRAFT */
   size_t n_predecessor;       /* 0: none */
   const char *tenant; /* salt of the id, so that tenants never share chunks; NULL = "" */
   const char *label;  /* a name for the chunk, usually "document#part"; if given, it replaces the

@@ -33,6 +33,13 @@ class CorpusPrecomputeTest : public EngineTest {
     }
   }
 
+  // So that not all records of a kind are prefilled together.
+  void lengthen_texts() {
+    for (std::vector<int32_t>& text : texts_) {
+      const std::vector<int32_t> own = text;
+      for (int i = 0; i < 2; ++i) text.insert(text.end(), own.begin(), own.end());
+    }
+  }
   Status run(std::vector<CorpusRecord>* out = nullptr) {
     std::vector<CorpusText> list;
     for (const auto& text : texts_) list.push_back({text, {}});
@@ -92,6 +99,7 @@ TEST_F(CorpusPrecomputeTest, ASecondRunComputesNothing) {
 
 // Chunks that a stopped run has stored stay, and the next one gives the same records.
 TEST_F(CorpusPrecomputeTest, AStoppedRunGoesOnWhereItEnded) {
+  lengthen_texts();
   std::vector<CorpusText> list;
   for (const auto& text : texts_) list.push_back({text, {}});
   CorpusPrecompute first(*model_, store_, *index_, key_, options_);
@@ -230,6 +238,7 @@ TEST_F(CorpusPrecomputeTest, ADraftReplacesNoFinishedRecord) {
     }
     std::shared_ptr<const ChunkRecord> finished;
   };
+  lengthen_texts();
   ASSERT_TRUE(run().is_ok());
   Shared store;
   store.finished = store_.chunks.at(id_of(5, RecordKind::contextual));
