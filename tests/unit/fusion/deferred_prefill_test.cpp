@@ -62,8 +62,7 @@ TEST_F(DeferredPrefillTest, APredecessorStandsBetweenThePassageAndTheChunk) {
   all.insert(all.end(), last.begin(), last.end());
   before.insert(before.end(), last.begin(), last.end());
   DeferredChunk added = chunk(4, before);
-  added.meta =
-      describe_chunk(*model_, DType::f32, before, "", tokens(9, 4), RecordKind::preceded);
+  added.meta = describe_chunk(*model_, DType::f32, before, "", tokens(9, 4), RecordKind::preceded);
   added.prefix = head;
   added.contexts = {passage};
   added.predecessor = last;
@@ -72,8 +71,8 @@ TEST_F(DeferredPrefillTest, APredecessorStandsBetweenThePassageAndTheChunk) {
   ASSERT_TRUE(later_->flush().is_ok());
   ASSERT_EQ(store_->chunks.count(id), 1u);
   const ChunkRecord& made = *store_->chunks[id];
-  auto wanted = precompute_chunk(
-      *model_, all, describe_chunk(*model_, DType::f32, all, "", tokens(9, 4)), {});
+  auto wanted = precompute_chunk(*model_, all,
+                                 describe_chunk(*model_, DType::f32, all, "", tokens(9, 4)), {});
   ASSERT_TRUE(wanted.is_ok());
   ASSERT_EQ(made.data.bytes(), (*wanted)->data.bytes());
   const auto* const is = reinterpret_cast<const float*>(made.data.data());

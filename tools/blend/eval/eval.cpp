@@ -275,7 +275,8 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
       .add_option("--records", options.records,
                   "How chunks are stored, each kind apart: alone (prefilled after nothing), head "
                   "(after all that precedes the first chunk), predecessor (after the head and the "
-                  "chunk before it, with other texts before that if it is short), similar:M (the mean over M prefills among the chunks "
+                  "chunk before it, with other texts before that if it is short), similar:M (the "
+                  "mean over M prefills among the chunks "
                   "of the data that are most like it, as blend precompute stores a corpus), "
                   "joined:M (after "
                   "the M chunks that are most like it, one after the other), preceding:M (the mean "
