@@ -59,8 +59,8 @@ class ContextPasses {
   static ContextPasses of(std::span<const Part> parts, size_t room, size_t most,
                           size_t wanted = kContextTokens);
 
-  // Ends every passage with `tokens`, or makes them one if there is none. All rows are then
-  // computed, also those that a store has.
+  // Puts `tokens` at the end of every passage. If there is no passage, they become one. Stored rows
+  // are no longer used: the prefills compute those of the passages too.
   void end_with(std::span<const int32_t> tokens);
 
   std::span<const ContextPassage> passages() const { return passages_; }

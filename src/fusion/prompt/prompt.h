@@ -160,7 +160,7 @@ class PromptBuilder {
   void leave_in_context(Prompt& prompt, size_t index) const;
   // The record of segment `index` with the chunk prefix `before`, which is head and predecessor: it
   // is prefilled after other chunks of this prompt too, if the predecessor is shorter than
-  // kContextTokens.
+  // kPrecededTokens.
   DeferredChunk after_predecessor(const Prompt& prompt, size_t index,
                                   std::span<const int32_t> before) const;
   // Whether many prompts begin with these tokens: the chunk prefix, or BOS.
