@@ -31,8 +31,7 @@ typedef struct blend_context_passage {
 
 #define BLEND_MOST_CONTEXTS 16u   /* passages of one record */
 #define BLEND_CONTEXT_TOKENS 192u /* of the passages of one prefill */
-#define BLEND_PRECEDED_PASSES 2u  /* prefills of a record with a predecessor, at most */
-#define BLEND_PRECEDED_TOKENS 192u /* of predecessor and passages of one such prefill */
+#define BLEND_PRECEDED_TOKENS 192u /* a predecessor of so many tokens needs no passages */
 
 typedef struct blend_precompute_options {
   uint32_t struct_size;
@@ -67,12 +66,11 @@ typedef struct blend_precompute_options {
                                  They are part of the id: without `contexts` it is that of a chunk
                                  prefix that ends with them. blend_fuse takes the record where they
                                  stand directly before the chunk. After a short predecessor alone a
-                                 chunk has seen less than it does in prompts. So if n_predecessor is
-                                 less than BLEND_PRECEDED_TOKENS, give other texts of such prompts
-                                 in `contexts`: BLEND_PRECEDED_PASSES times (BLEND_PRECEDED_TOKENS -
-                                 n_predecessor) tokens of them. With a predecessor at most
-                                 BLEND_PRECEDED_PASSES prefills are made. They compute the rows of
-                                 the passages, even where the store holds them. Not with
+                                 chunk has seen less than it does in prompts. So give other texts of
+                                 such prompts in `contexts`, the nearest first. As many are taken as
+                                 two prefills need for BLEND_PRECEDED_TOKENS each, the predecessor's
+                                 included: none where it has so many. They compute the rows of the
+                                 passages, even where the store holds them. Not with
                                  BLEND_PUT_DRAFT */
   size_t n_predecessor;       /* 0: none */
   const char *tenant; /* salt of the id, so that tenants never share chunks; NULL = "" */

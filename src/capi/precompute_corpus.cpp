@@ -11,7 +11,6 @@ using blend::Status;
 
 static_assert(BLEND_CONTEXT_TOKENS == blend::kContextTokens);
 static_assert(BLEND_PRECEDED_TOKENS == blend::kPrecededTokens);
-static_assert(BLEND_PRECEDED_PASSES == blend::kPrecededPasses);
 static_assert(BLEND_MOST_CONTEXTS == blend::kMostContexts);
 
 namespace {

@@ -121,11 +121,14 @@ class PrecomputeTest(CliCase):
                          [c["id"] for c in after])
 
     def test_a_predecessor_is_of_the_same_document(self):
-        (self.docs / "a.txt").write_text("".join(self.LONG))
+        (self.docs / "a.txt").unlink()
         (self.docs / "b.txt").write_text("".join(self.LONG).replace("cat", "dog"))
-        made = self.precompute("--contexts", "0", "--predecessors")
-        after = [c for c in made["chunks"] if c["kind"] == "predecessor"]
-        self.assertEqual([c["n_contexts"] for c in after], [0, 1, 0, 1], "what the document has before the predecessor")
+        alone = self.precompute("--contexts", "0", "--predecessors")
+        (self.docs / "a.txt").write_text("".join(self.LONG))
+        beside = self.precompute("--contexts", "0", "--predecessors")
+        after = [[c for c in made["chunks"] if c["kind"] == "predecessor"] for made in (alone, beside)]
+        self.assertEqual([c["existed"] for c in after[1]], [False, False, True, True])
+        self.assertEqual([c["id"] for c in after[1][2:]], [c["id"] for c in after[0]], "no passage is of another document")
 
     def test_a_record_after_the_predecessor_has_seen_what_precedes_that(self):
         (self.docs / "a.txt").write_text("".join(self.LONG))

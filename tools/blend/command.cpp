@@ -247,7 +247,7 @@ void add_model(CLI::App& app, ModelChoice& model) {
            model.loras.clear();
            for (const std::string& one : given) model.loras.push_back(lora_of(one));
          },
-         "LoRA adapter that is added to the model: GGUF file or PEFT directory; :SCALE behind it "
+         "LoRA adapter that is added to the model: GGUF file or PEFT directory; :SCALE after it "
          "multiplies what it adds. Several add up")
       ->allow_extra_args(false)
       ->type_name("FILE[:SCALE]");

@@ -11,7 +11,6 @@
 #include "corpus.h"
 #include "function_calls.h"
 #include "interrupt.h"
-#include "preceded.h"
 #include "printable.h"
 #include "profile_report.h"
 #include "progress.h"
@@ -165,26 +164,16 @@ class Precompute {
       // No prompt has room for both.
       if (head_.size() + before.size() + tokens.size() > most) continue;
       std::vector<blend_context_passage> passages;
-      size_t left = tokens_before_predecessor(before.size());
-      for (size_t j = i - 1; follows_[j] && left > 0 && passages.size() < BLEND_MOST_CONTEXTS;
-           --j) {
+      for (size_t j = i - 1; follows_[j] && passages.size() < BLEND_MOST_CONTEXTS; --j) {
         const blendpp::Tokens& passage = corpus_.chunks[j - 1].tokens;
         passages.push_back({passage.data(), passage.size()});
-        left -= std::min(left, passage.size());
       }
       blendpp::PrecomputeOptions options;
       options.predecessor = before.data();
       options.n_predecessor = before.size();
       options.contexts = passages.data();
       options.n_contexts = passages.size();
-      put(tokens, head_,
-          {{},
-           false,
-           tokens.size(),
-           document(i),
-           labels_[i],
-           "predecessor",
-           static_cast<uint32_t>(passages.size())},
+      put(tokens, head_, {{}, false, tokens.size(), document(i), labels_[i], "predecessor"},
           options);
     }
   }

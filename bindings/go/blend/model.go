@@ -129,12 +129,15 @@ type PrecomputeOptions struct {
 	// ChunkPrefix is prefilled before the chunk and not stored; part of the id. Give the Head of the
 	// prompts that will hold the chunk.
 	ChunkPrefix []int32
-	// Contexts are passages, each prefilled between ChunkPrefix and the chunk in a pass of its own: the
-	// record is contextual, the mean of the passes' K and V. PrecomputeCorpus finds them.
+	// Contexts are passages that stand between ChunkPrefix and the chunk while it is prefilled, in one
+	// pass or several, the most similar first. They are not stored. The record is contextual, the mean
+	// of the passes' K and V. PrecomputeCorpus finds them.
 	Contexts [][]int32
 	// Predecessor is what stands directly before the chunk in the prompts that the record is for: the
 	// chunk before it and what stands between. It follows ChunkPrefix and the passages, is not stored,
 	// and is part of the id. A fuse takes the record where these tokens stand directly before the chunk.
+	// Give other texts of such prompts in Contexts: if it is short, the chunk is prefilled after some of
+	// them too.
 	Predecessor []int32
 	//blend:fields precompute_options
 	// Progress is told the layers done; an error stops the call, which gives it back.

@@ -171,6 +171,9 @@ class MainJob(Case):
         seen_more = self.model.precompute(self.store, chunk, contexts=[passage], **at)
         self.assertNotEqual(seen_more.id, made.id)
         self.assertEqual(self.model.find_chunk(self.store, chunk, contexts=[passage], **at), (seen_more.id, True))
+        long = dict(at, predecessor=([*before] * 192)[:192])  # needs no passages
+        alone = self.model.precompute(self.store, chunk, **long)
+        self.assertEqual(self.model.find_chunk(self.store, chunk, contexts=[passage], **long), (alone.id, True))
 
     def test_a_chunk_prefix_that_is_given_not_given_or_nothing(self):
         head, second = self.prompt().head(), self.model.tokenize(DOCUMENTS[1])

@@ -34,8 +34,10 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
   const size_t taken = key.head.size() + key.predecessor.size() + key.chunk_tokens;
   std::vector<ContextPasses::Part> parts;
   size_t n_tokens = 0;
+  const size_t wanted = passage_tokens(key.predecessor.size());
   for (const std::span<const int32_t> tokens : passages) {
     if (key.draft && enough_passages(parts.size(), n_tokens, 1)) break;
+    if (!key.predecessor.empty() && n_tokens >= kPrecededPasses * wanted) break;
     if (taken + tokens.size() > model.context_length()) continue;
     const Sha256 id = chunk_id(model.fingerprint(), key.dtype, key.head, key.tenant, tokens);
     out.ids_.push_back(id);
@@ -54,8 +56,7 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
   if (key.predecessor.empty()) {
     out.passes_ = ContextPasses::of(parts, room, key.draft ? 1 : parts.size());
   } else {
-    out.passes_ =
-        ContextPasses::of(parts, room, kPrecededPasses, passage_tokens(key.predecessor.size()));
+    out.passes_ = ContextPasses::of(parts, room, kPrecededPasses, wanted);
     out.passes_.end_with(key.predecessor);
   }
   return out;

@@ -267,6 +267,26 @@ TEST_F(CorpusPrecomputeTest, ADraftIsAfterThePassagesOfOnePrefill) {
   EXPECT_EQ(draft->passages()[0].tokens.size(), 240u);
 }
 
+// After a predecessor two prefills are made, and each needs the fewer passages the longer that is.
+TEST_F(CorpusPrecomputeTest, APredecessorLeavesOutPassagesThatNoPrefillNeeds) {
+  std::vector<std::vector<int32_t>> texts;
+  for (int i = 0; i < 6; ++i) texts.push_back(tokens(80, 30 + i));
+  const std::vector<std::span<const int32_t>> passages(texts.begin(), texts.end());
+  const auto n_taken = [&](size_t n_predecessor) {
+    const std::vector<int32_t> predecessor = tokens(n_predecessor, 50);
+    PassageKey key{key_.dtype, key_.head, "", 20};
+    key.predecessor = predecessor;
+    auto record = StoredPassages::open(*model_, nullptr, key, passages);
+    EXPECT_TRUE(record.is_ok());
+    return record.is_ok() ? record->ids().size() : 0;
+  };
+  EXPECT_EQ(n_taken(10), 5u);  // 2 * 182 tokens
+  EXPECT_EQ(n_taken(112), 2u);
+  EXPECT_EQ(n_taken(113), 2u);
+  EXPECT_EQ(n_taken(191), 1u);
+  EXPECT_EQ(n_taken(kPrecededTokens), 0u);
+}
+
 TEST_F(CorpusPrecomputeTest, ATextThatIsNewAloneNeedsNoDraft) {
   ASSERT_TRUE(run().is_ok());
   std::vector<int32_t> text = texts_[0];

@@ -7,7 +7,6 @@
 #include "choices.h"
 #include "corpus.h"
 #include "interrupt.h"
-#include "preceded.h"
 #include "table.h"
 
 namespace blend_cli {
@@ -187,17 +186,12 @@ std::vector<const blendpp::Tokens*> Recorder::passages(const RecordKind& kind,
 
 // In use these are other texts of a prompt in which the two were seen together. Here they must not
 // be of this prompt.
-std::vector<const blendpp::Tokens*> Recorder::others_before(const Question& question, size_t i,
-                                                            size_t n_predecessor) {
+std::vector<const blendpp::Tokens*> Recorder::others_before(const Question& question, size_t i) {
   std::vector<const blendpp::Tokens*> out;
-  size_t left = tokens_before_predecessor(n_predecessor);
   const size_t most = BLEND_MOST_CONTEXTS;
   for (const blendpp::Tokens* passage : similar().most_similar(question.chunks[i], most)) {
-    if (left == 0) break;
     const auto same = std::find(question.chunks.begin(), question.chunks.end(), *passage);
-    if (same != question.chunks.end()) continue;
-    out.push_back(passage);
-    left -= std::min(left, passage->size());
+    if (same == question.chunks.end()) out.push_back(passage);
   }
   return out;
 }
@@ -242,7 +236,7 @@ void Recorder::store(const Question& question, const std::string& records, uint3
       const blendpp::Tokens last = joined({&question.chunks[i - 1], &question.before[i]});
       // The second chunk's is exact: nothing else precedes it.
       std::vector<const blendpp::Tokens*> others;
-      if (i > 1) others = others_before(question, i, last.size());
+      if (i > 1) others = others_before(question, i);
       put(chunk, prefix, owner, codec, others, last);
       continue;
     }

@@ -69,9 +69,8 @@ class Recorder {
   // What chunk `i` is prefilled after, for a contextual kind.
   std::vector<const blendpp::Tokens*> passages(const RecordKind& kind, const Question& question,
                                                size_t i);
-  // What chunk `i` is prefilled after besides a predecessor of n_predecessor tokens.
-  std::vector<const blendpp::Tokens*> others_before(const Question& question, size_t i,
-                                                    size_t n_predecessor);
+  // What chunk `i` may be prefilled after besides its predecessor, the most similar first.
+  std::vector<const blendpp::Tokens*> others_before(const Question& question, size_t i);
   void store(const Question& question, const std::string& records, uint32_t codec);
 
   const blendpp::Model& model_;

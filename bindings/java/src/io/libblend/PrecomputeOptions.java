@@ -21,8 +21,8 @@ public final class PrecomputeOptions extends CallOptions<PrecomputeOptions> {
   }
 
   /**
-   * A context passage, besides those added before: it is prefilled between the chunk prefix and the chunk, in a
-   * pass of its own, and the record is the mean of the passes. {@link Model#precomputeCorpus} finds passages.
+   * A context passage, besides those added before, the most similar first: it stands between the chunk prefix and the
+   * chunk in one of the passes, over which the record is the mean. {@link Model#precomputeCorpus} finds passages.
    *
    * @param tokens copied
    * @return this
@@ -35,7 +35,8 @@ public final class PrecomputeOptions extends CallOptions<PrecomputeOptions> {
   /**
    * What stands directly before the chunk in the prompts that the record is for: it follows the chunk prefix and the
    * context passages, is not stored, and is part of the id. A fuse takes the record where these tokens stand directly
-   * before the chunk.
+   * before the chunk. Give other texts of such prompts as {@link #context}: if the predecessor is short, the chunk is
+   * prefilled after some of them too.
    *
    * @param tokens copied: the chunk before it and what stands between
    * @return this
