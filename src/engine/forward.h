@@ -128,6 +128,8 @@ class Forward {
   Status read_logits(std::span<float* const> out, std::span<Status> failures);
 
  private:
+  // Elements of Q | K | V of a row.
+  static uint32_t qkv_dim(const ModelConfig& c) { return c.q_dim() + 2 * c.kv_dim(); }
   // Q of the rows of xb, rotated and, where the model does so then, normed; q: as many rows.
   Status project_q(uint32_t layer, const Ropes& ropes, Tensor xb, const uint32_t* pos, Tensor q);
   // The same, not rotated.
