@@ -90,7 +90,7 @@ typedef struct blend_segment {
  *   - After checks it moves along 0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 1: up if the agreement
  *     is below the target, down if it is clearly above.
  *   - These are shares r for 800 or more reused rows. A prompt with n < 800 gets more, because it
- *     loses more at the same share: r^(n / 800), and sqrt(r) below 400.
+ *     loses more at the same share: r^((n - 100) / 700), and r^0.3 below 310.
  *   - It is never below the least ratio that `profile` trusts.
  *   - With a machine the controller may raise it, as for BLEND_RATIO_AUTO.
  * The ratio so changes over time; give a number for fuses that are the same every day. Without a

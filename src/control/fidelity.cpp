@@ -14,13 +14,14 @@ namespace {
 constexpr double kGuessedSpread = 2;
 constexpr double kGuessWeight = 4;
 
-constexpr uint32_t kFidelityVersion = 3;  // 2: shares of short prompts were others
+constexpr uint32_t kFidelityVersion = 4;  // 2, 3: shares of short prompts were others
 // No real sum is larger. Damaged sums that are larger are refused, so all sums stay finite.
 constexpr float kMostSum = 1e12f;
 
 double exponent(uint64_t n_rows) {
-  const auto n = static_cast<double>(std::clamp(n_rows, kUsualRows / 2, kUsualRows));
-  return n / static_cast<double>(kUsualRows);
+  constexpr double kLeast = 0.3, kRows = 700;
+  const auto missing = static_cast<double>(kUsualRows - std::min(n_rows, kUsualRows));
+  return std::max(kLeast, 1 - missing / kRows);
 }
 
 uint32_t to_ppm(double target) { return static_cast<uint32_t>(std::lround(target * 1e6)); }

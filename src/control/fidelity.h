@@ -25,8 +25,9 @@ inline constexpr std::array<double, 9> kLadder = {0, 0.05, 0.1, 0.15, 0.2, 0.3, 
 inline constexpr uint64_t kUsualRows = 800;
 // The rung nearest to a ratio.
 uint32_t rung_of(double ratio);
-// A shorter prompt needs a larger share of its n rows for the same agreement: ratio^a with
-// a = n / kUsualRows, and the square root below half of these rows. usual_share() is the inverse.
+// A shorter prompt needs a larger share of its n rows for the same agreement, and can afford it:
+// ratio^a, where a falls from 1 by 1/700 a row to 0.3, which it is for 310 rows and fewer.
+// usual_share() is the inverse.
 double share_of(double ratio, uint64_t n_rows);
 double usual_share(double share, uint64_t n_rows);
 

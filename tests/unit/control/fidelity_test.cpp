@@ -64,10 +64,12 @@ Walk walk(const Curve& curve, double target, uint32_t n_checks, uint64_t seed) {
 TEST(FidelityLadder, AShortPromptTakesALargerShare) {
   EXPECT_EQ(share_of(0.2, 800), 0.2);
   EXPECT_EQ(share_of(0.2, 20000), 0.2);
-  // About as many rows down to half of the usual length, then the same share.
-  EXPECT_NEAR(share_of(0.2, 600), 0.299, 1e-3);
-  EXPECT_NEAR(share_of(0.2, 400), std::sqrt(0.2), 1e-12);
-  for (const uint64_t n : {0u, 1u, 200u, 399u}) EXPECT_EQ(share_of(0.2, n), share_of(0.2, 400));
+  // About as many rows down to 310 of them, then the same share.
+  EXPECT_NEAR(share_of(0.2, 600), 0.317, 1e-3);
+  EXPECT_NEAR(share_of(0.2, 450), std::sqrt(0.2), 1e-12);
+  EXPECT_NEAR(share_of(0.2, 310), 0.617, 1e-3);
+  for (const uint64_t n : {0u, 1u, 200u, 309u})
+    EXPECT_NEAR(share_of(0.2, n), share_of(0.2, 310), 1e-12);
   EXPECT_EQ(share_of(0, 10), 0);
   EXPECT_EQ(share_of(1, 10), 1);
   for (const double rung : kLadder) {
