@@ -13,7 +13,8 @@ extern "C" {
 #endif
 
 /* The checks of one model's answers that were fused in one way: with one policy, at about one
- * ratio, from prompts whose worst chunk record was of one kind. Each later check multiplies the
+ * ratio, from prompts whose worst chunk record was of one kind, of fewer than 800 reused rows or of
+ * more. Each later check multiplies the
  * weight of a check by 255/256, so old ones fade. Tokens of one answer are not independent, so the
  * interval is wider the more the answers differ from each other. */
 typedef struct blend_fidelity_row {
@@ -22,6 +23,8 @@ typedef struct blend_fidelity_row {
   uint32_t record;    /* BLEND_RECORD_*: the record farthest from full prefill among the prompts'
                          chunks, prefix hits excluded */
   uint32_t in_force;  /* 1: `ratio` is ratio_now */
+  uint32_t short_prompts; /* 1: of prompts with fewer than 800 reused rows; 0: with 800 or more */
+  uint32_t reserved;      /* 0 */
   double ratio;       /* recomputed share of the reused rows, rounded to the list at
                          BLEND_RATIO_FIDELITY; for prompts of fewer than 800 reused rows the r
                          from which their share follows */
@@ -43,8 +46,8 @@ typedef struct blend_fidelity_row {
 /* `row` is valid during the call only. */
 typedef int32_t (*blend_fidelity_fn)(void *user, const blend_fidelity_row *row);
 
-/* Calls `fn` for every way of fusing with a checked answer, in the order of model, policy, record
- * and ratio; also for the ratio in force if no answer was checked at it yet. `model` NULL: all
+/* Calls `fn` for every way of fusing with a checked answer, in the order of model, policy, record,
+ * length of the prompt (long ones first) and ratio; also for the ratio in force if no answer was checked at it yet. `model` NULL: all
  * models. `agreement_target` as in blend_fuse_options: ratio_now is for this target. Errors:
  * INVALID_ARGUMENT, IO, CALLBACK, FORKED. */
 BLEND_API int32_t blend_store_get_fidelity(const blend_store *store, const blend_model *model,

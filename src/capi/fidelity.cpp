@@ -21,6 +21,7 @@ blend_fidelity_row describe(const blend::FidelityKey& key, const blend::Fidelity
   row.struct_size = sizeof row;
   row.policy = key.policy;
   row.record = key.record;
+  row.short_prompts = key.short_prompts;
   row.ratio = blend::kLadder[rung];
   row.ratio_now = ratio_now;
   row.in_force = row.ratio == ratio_now ? 1 : 0;

@@ -49,7 +49,8 @@ bool get(ByteReader& in, Evidence& e) {
 }  // namespace
 
 uint32_t rung_of(double ratio) {
-  uint32_t nearest = 0;
+  // A host's ratio for a short prompt is a tiny one of usual prompts, but that is not reuse.
+  uint32_t nearest = ratio > 0 ? 1 : 0;
   for (uint32_t i = 1; i < kLadder.size(); ++i) {
     if (std::abs(kLadder[i] - ratio) < std::abs(kLadder[nearest] - ratio)) nearest = i;
   }

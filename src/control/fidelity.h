@@ -23,7 +23,7 @@ namespace blend {
 // them or more.
 inline constexpr std::array<double, 9> kLadder = {0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 1};
 inline constexpr uint64_t kUsualRows = 800;
-// The rung nearest to a ratio.
+// The rung nearest to a ratio; the lowest is of 0 alone.
 uint32_t rung_of(double ratio);
 // A shorter prompt needs a larger share of its n rows for the same agreement, and can afford it:
 // ratio^a, where a falls from 1 by 1/700 a row to 0.3, which it is for 310 rows and fewer.

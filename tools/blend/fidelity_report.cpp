@@ -19,6 +19,11 @@ std::string model_name(const blendpp::FidelityRow& row) {
   return hex;
 }
 
+// Short ones reuse fewer than 800 rows.
+const char* prompts_text(const blendpp::FidelityRow& row) {
+  return row.short_prompts != 0 ? "short" : "long";
+}
+
 }  // namespace
 
 std::vector<blendpp::FidelityRow> fidelity_rows(const blendpp::Store& store) {
@@ -32,12 +37,12 @@ std::vector<blendpp::FidelityRow> fidelity_rows(const blendpp::Store& store) {
 
 std::string fidelity_text(const std::vector<blendpp::FidelityRow>& rows) {
   if (rows.empty()) return {};
-  Table table({"model", "policy", "records", "ratio", "answers", "tokens", "agree", "95 %",
-               "identical", "KL", "in force"});
+  Table table({"model", "policy", "records", "prompts", "ratio", "answers", "tokens", "agree",
+               "95 %", "identical", "KL", "in force"});
   for (const blendpp::FidelityRow& r : rows) {
     const bool seen = r.n_checks > 0;
-    table.add({model_name(r), policy_name(r.policy), record_text(r.record), format("%g", r.ratio),
-               std::to_string(r.n_checks), std::to_string(r.n_tokens),
+    table.add({model_name(r), policy_name(r.policy), record_text(r.record), prompts_text(r),
+               format("%g", r.ratio), std::to_string(r.n_checks), std::to_string(r.n_tokens),
                seen ? format("%.4f", r.agreement) : "",
                seen ? format("%.4f .. %.4f", r.agreement_low, r.agreement_high) : "",
                seen ? format("%.2f", r.identical) : "", seen ? format("%.2g", r.mean_kl) : "",
@@ -49,10 +54,15 @@ std::string fidelity_text(const std::vector<blendpp::FidelityRow>& rows) {
 nlohmann::json fidelity_json(const std::vector<blendpp::FidelityRow>& rows) {
   nlohmann::json out = nlohmann::json::array();
   for (const blendpp::FidelityRow& r : rows) {
-    nlohmann::json one = {{"model", model_name(r)},          {"policy", policy_name(r.policy)},
-                          {"record", record_text(r.record)}, {"ratio", r.ratio},
-                          {"ratio_now", r.ratio_now},        {"n_checks", r.n_checks},
-                          {"n_tokens", r.n_tokens},          {"in_force", r.in_force != 0}};
+    nlohmann::json one = {{"model", model_name(r)},
+                          {"policy", policy_name(r.policy)},
+                          {"record", record_text(r.record)},
+                          {"prompts", prompts_text(r)},
+                          {"ratio", r.ratio},
+                          {"ratio_now", r.ratio_now},
+                          {"n_checks", r.n_checks},
+                          {"n_tokens", r.n_tokens},
+                          {"in_force", r.in_force != 0}};
     if (r.n_checks > 0) {
       one["agreement"] = r.agreement;
       one["agreement_95"] = {r.agreement_low, r.agreement_high};
@@ -75,8 +85,8 @@ std::string fidelity_metrics(const std::vector<blendpp::FidelityRow>& rows) {
         out << "# HELP " << name << ' ' << help << "\n# TYPE " << name << ' ' << type << '\n';
       first = false;
       out << name << "{model=\"" << model_name(r) << "\",policy=\"" << policy_name(r.policy)
-          << "\",record=\"" << record_text(r.record) << "\",ratio=\"" << format("%g", r.ratio)
-          << "\"} " << value(r) << '\n';
+          << "\",record=\"" << record_text(r.record) << "\",prompts=\"" << prompts_text(r)
+          << "\",ratio=\"" << format("%g", r.ratio) << "\"} " << value(r) << '\n';
     }
   };
   using Row = blendpp::FidelityRow;

@@ -34,10 +34,10 @@ std::optional<AnswerTrace> FidelityChecks::mark(Fused& fused) {
       fused.sequence->n_rows() == 0) {
     return std::nullopt;
   }
-  const FidelityKey key{fused.sequence->model().fingerprint(), fused.info.policy,
-                        static_cast<uint32_t>(record)};
+  const uint64_t n_rows = reused_rows(fused.segments);
+  const FidelityKey key(fused.sequence->model().fingerprint(), fused.info.policy, record, n_rows);
   const double share = fused.info.n_check_layers == 0 ? 0 : fused.info.ratio;
-  const double ratio = usual_share(share, reused_rows(fused.segments));
+  const double ratio = usual_share(share, n_rows);
   book_->look(key.fingerprint);
   const bool known = book_->n_checks(key, ratio) >= kFirst;
   {

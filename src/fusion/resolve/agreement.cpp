@@ -13,10 +13,10 @@ std::optional<double> agreeing_ratio(FidelityBook* book, const ModelDescription&
   if (!target.has_value() || !chooses) return std::nullopt;
   const RecordUse record = worst_record(prompt.segments);
   if (record <= RecordUse::exact) return std::nullopt;
-  const FidelityKey key{model.fingerprint(), static_cast<uint32_t>(fuse.policy),
-                        static_cast<uint32_t>(record)};
+  const uint64_t n_rows = reused_rows(prompt.segments);
+  const FidelityKey key(model.fingerprint(), static_cast<uint32_t>(fuse.policy), record, n_rows);
   const double usual = book == nullptr ? kLadder[key.first_rung()] : book->ratio(key, *target);
-  return share_of(usual, reused_rows(prompt.segments));
+  return share_of(usual, n_rows);
 }
 
 }  // namespace blend

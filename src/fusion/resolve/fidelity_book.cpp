@@ -25,7 +25,8 @@ std::optional<FidelityKey> read_name(const std::string& name) {
   in.bytes(key.fingerprint.data(), key.fingerprint.size());
   key.policy = in.get<uint32_t>();
   key.record = in.get<uint32_t>();
-  if (!in.ok() || in.remaining() != 0) return std::nullopt;
+  key.short_prompts = in.get<uint32_t>();
+  if (!in.ok() || in.remaining() != 0 || key.short_prompts > 1) return std::nullopt;
   return key;
 }
 
@@ -35,12 +36,20 @@ std::optional<FidelityRecord> decode(const std::string& bytes) {
 
 }  // namespace
 
+FidelityKey::FidelityKey(const Sha256& of_model, uint32_t by_policy, RecordUse worst,
+                         uint64_t n_rows)
+    : fingerprint(of_model),
+      policy(by_policy),
+      record(static_cast<uint32_t>(worst)),
+      short_prompts(n_rows < kUsualRows ? 1 : 0) {}
+
 std::string FidelityKey::note_name() const {
   ByteWriter out;
   const std::string begin = name_of(fingerprint);
   out.bytes(begin.data(), begin.size());
   out.put(policy);
   out.put(record);
+  out.put(short_prompts);
   return out.take();
 }
 

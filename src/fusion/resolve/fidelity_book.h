@@ -1,5 +1,6 @@
-// FidelityBook: the results of checked answers (control/fidelity.h), by model, policy and kind of
-// record. They are notes of the store, to which all processes that have it open write.
+// FidelityBook: the results of checked answers (control/fidelity.h), by model, policy, kind of
+// record and length of the prompt. They are notes of the store, to which all processes that have it
+// open write.
 #pragma once
 
 #include <chrono>
@@ -16,10 +17,18 @@
 
 namespace blend {
 
+enum class RecordUse : uint32_t;
+
 struct FidelityKey {
-  Sha256 fingerprint{};  // of the model
-  uint32_t policy = 0;   // BLEND_POLICY_*
-  uint32_t record = 0;   // RecordUse: the worst of the prompt
+  Sha256 fingerprint{};        // of the model
+  uint32_t policy = 0;         // BLEND_POLICY_*
+  uint32_t record = 0;         // RecordUse: the worst of the prompt
+  uint32_t short_prompts = 0;  // 1: fewer than kUsualRows reused rows
+
+  FidelityKey() = default;
+  // Short prompts agree more often at the same rung, so their checks must not lower the ratio of
+  // long ones. n_rows: reused ones of the prompt.
+  FidelityKey(const Sha256& of_model, uint32_t by_policy, RecordUse worst, uint64_t n_rows);
 
   auto operator<=>(const FidelityKey&) const = default;  // NOLINT(modernize-use-nullptr): its own
   std::string note_name() const;

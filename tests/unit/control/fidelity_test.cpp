@@ -83,6 +83,7 @@ TEST(FidelityLadder, AShortPromptTakesALargerShare) {
 TEST(FidelityLadder, BeginsSafeAndNamesTheNearestRung) {
   EXPECT_EQ(FidelityRecord().ratio(0.98, kFirst), 0.3);
   EXPECT_EQ(rung_of(0), 0u);
+  EXPECT_EQ(rung_of(usual_share(0.2, 250)), 1u);
   EXPECT_EQ(rung_of(0.16), 3u);
   EXPECT_EQ(rung_of(0.29), 5u);
   EXPECT_EQ(rung_of(1), 8u);

@@ -75,7 +75,7 @@ class FidelityTest : public test::EngineTest {
     return checks_->add(std::move(*trace), *fused.sequence);
   }
   FidelityKey key(Policy policy = Policy::hkvd) const {
-    return {model_->fingerprint(), static_cast<uint32_t>(policy), 5};
+    return {model_->fingerprint(), static_cast<uint32_t>(policy), static_cast<RecordUse>(5), 44};
   }
   // The record of fuses of request().
   RungRecord seen(double ratio, Policy policy = Policy::hkvd) {
@@ -321,10 +321,10 @@ class FidelityBookTest : public ::testing::Test {
     EXPECT_TRUE(store.is_ok()) << store.status().message();
     return *store;
   }
-  static FidelityKey key(uint8_t model = 1) {
-    FidelityKey k{{}, BLEND_POLICY_CASCADE, 3};
-    k.fingerprint.fill(model);
-    return k;
+  static FidelityKey key(uint8_t model = 1, uint64_t n_rows = kUsualRows) {
+    Sha256 fingerprint;
+    fingerprint.fill(model);
+    return {fingerprint, BLEND_POLICY_CASCADE, static_cast<RecordUse>(3), n_rows};
   }
   static uint64_t n_checks(FidelityBook& book, double ratio, uint8_t model = 1) {
     book.look(key(model).fingerprint);
@@ -352,6 +352,20 @@ TEST_F(FidelityBookTest, SurvivesTheStore) {
   EXPECT_EQ(again.all(nullptr)->size(), 2u);
   const FidelityKey second = key(2);
   EXPECT_EQ(again.all(&second.fingerprint)->size(), 1u);
+}
+
+TEST_F(FidelityBookTest, ShortPromptsDoNotLowerTheRatioOfLongOnes) {
+  const FidelityKey short_one = key(1, kUsualRows - 1);
+  {
+    FidelityBook book(open(), false);
+    for (int i = 0; i < 30; ++i) book.observe(short_one, book.ratio(short_one, 0.98), good_);
+    EXPECT_LT(book.ratio(short_one, 0.98), 0.2);
+    EXPECT_EQ(book.ratio(key(), 0.98), 0.2);
+  }
+  FidelityBook again(open(), false);
+  again.look(key().fingerprint);
+  EXPECT_LT(again.ratio(short_one, 0.98), 0.2);
+  EXPECT_EQ(again.ratio(key(), 0.98), 0.2);
 }
 
 TEST_F(FidelityBookTest, TwoThatHaveTheStoreOpenAddUp) {
