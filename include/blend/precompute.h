@@ -67,10 +67,11 @@ typedef struct blend_precompute_options {
                                  prefix that ends with them. blend_fuse takes the record where they
                                  stand directly before the chunk. After a short predecessor alone a
                                  chunk has seen less than it does in prompts. So give other texts of
-                                 such prompts in `contexts`, the nearest first. As many are taken as
-                                 two prefills need for BLEND_PRECEDED_TOKENS each, the predecessor's
-                                 included: none where it has so many. They compute the rows of the
-                                 passages, even where the store holds them. Not with
+                                 such prompts in `contexts`, the best first. The call then makes up
+                                 to two prefills. Each puts texts before the predecessor until both
+                                 together have about BLEND_PRECEDED_TOKENS tokens. A predecessor
+                                 with that many tokens gets none. These prefills compute the rows of
+                                 the texts, even where the store holds them. Not with
                                  BLEND_PUT_DRAFT */
   size_t n_predecessor;       /* 0: none */
   const char *tenant; /* salt of the id, so that tenants never share chunks; NULL = "" */

@@ -21,6 +21,7 @@ struct ChunkRequest {
   bool background = false;                         // put it so
   bool after_bos = false;                          // store it after BOS too
   std::vector<std::span<const int32_t>> contexts;  // the host's memory; empty: a plain record
+  bool names_contexts = false;                     // whether the host gave any, used or not
   uint32_t n_threads = 0;                          // ThreadCap
   Watch watch;
 

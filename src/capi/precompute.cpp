@@ -69,7 +69,6 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
   }
   request.tenant = o.tenant != nullptr ? o.tenant : "";
   BLEND_ASSIGN(request.contexts, read_contexts(m, o));
-  if (passage_tokens(o.n_predecessor) == 0) request.contexts.clear();
   const bool draft = (o.flags & BLEND_PUT_DRAFT) != 0;
   if (draft && request.contexts.empty()) {
     return Status{BLEND_E_INVALID_ARGUMENT,
@@ -80,6 +79,8 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
     return Status{BLEND_E_INVALID_ARGUMENT,
                   "a draft stands in no particular place: leave the predecessor or the flag out"};
   }
+  request.names_contexts = !request.contexts.empty();
+  if (passage_tokens(o.n_predecessor) == 0) request.contexts.clear();
   const RecordKind kind = request.contexts.empty()      ? RecordKind::plain
                           : request.predecessor.empty() ? RecordKind::contextual
                                                         : RecordKind::preceded;

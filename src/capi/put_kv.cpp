@@ -65,7 +65,7 @@ int32_t blend_chunk_put(const blend_model* model, const blend_store* store, cons
     BLEND_RETURN_IF_ERROR(blend::capi::check_fusible(*model->description));
     BLEND_ASSIGN(blend::capi::ChunkRequest request,
                  blend::capi::read_chunk_request(*model, *store, tokens, n_tokens, options));
-    if (!request.contexts.empty()) {
+    if (request.names_contexts) {
       return {BLEND_E_INVALID_ARGUMENT,
               "contexts are for blend_precompute: put the mean of the rows yourself, or none"};
     }

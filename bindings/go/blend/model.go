@@ -129,9 +129,9 @@ type PrecomputeOptions struct {
 	// ChunkPrefix is prefilled before the chunk and not stored; part of the id. Give the Head of the
 	// prompts that will hold the chunk.
 	ChunkPrefix []int32
-	// Contexts are passages that stand between ChunkPrefix and the chunk while it is prefilled, in one
-	// pass or several, the most similar first. They are not stored. The record is contextual, the mean
-	// of the passes' K and V. PrecomputeCorpus finds them.
+	// Contexts are passages, the most similar first. Each stands before the chunk in one of the
+	// prefills. The record is contextual: it keeps the mean of the chunk's K and V over the prefills, and
+	// not the passages. PrecomputeCorpus finds them.
 	Contexts [][]int32
 	// Predecessor is what stands directly before the chunk in the prompts that the record is for: the
 	// chunk before it and what stands between. It follows ChunkPrefix and the passages, is not stored,

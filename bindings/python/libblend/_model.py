@@ -113,9 +113,9 @@ class Model(ModelBase):
 
         chunk_prefix: prefilled before the chunk and not stored; part of the id. Give the head of the
             prompts that will hold the chunk, :meth:`Prompt.head`; None: nothing
-        contexts: passages that stand between chunk_prefix and the chunk while it is prefilled, in one
-            pass or several, the most similar first. They are not stored. The record is contextual: the
-            mean of the passes' K and V. :meth:`precompute_corpus` finds them
+        contexts: passages, the most similar first. Each stands before the chunk in one of the prefills.
+            The record is contextual: it keeps the mean of the chunk's K and V over the prefills, and
+            not the passages. :meth:`precompute_corpus` finds them
         predecessor: what stands directly before the chunk in the prompts that the record is for: the
             chunk before it and what stands between. It follows chunk_prefix and the passages, is not
             stored, and is part of the id. A fuse takes the record where these tokens stand directly

@@ -37,7 +37,10 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
   const size_t wanted = passage_tokens(key.predecessor.size());
   for (const std::span<const int32_t> tokens : passages) {
     if (key.draft && enough_passages(parts.size(), n_tokens, 1)) break;
-    if (!key.predecessor.empty() && n_tokens >= kPrecededPasses * wanted) break;
+    if (!key.predecessor.empty() && parts.size() >= kPrecededPasses &&
+        n_tokens >= kPrecededPasses * wanted) {
+      break;
+    }
     if (taken + tokens.size() > model.context_length()) continue;
     const Sha256 id = chunk_id(model.fingerprint(), key.dtype, key.head, key.tenant, tokens);
     out.ids_.push_back(id);

@@ -21,8 +21,8 @@ public final class PrecomputeOptions extends CallOptions<PrecomputeOptions> {
   }
 
   /**
-   * A context passage, besides those added before, the most similar first: it stands between the chunk prefix and the
-   * chunk in one of the passes, over which the record is the mean. {@link Model#precomputeCorpus} finds passages.
+   * A context passage, besides those added before; add the most similar first. Each stands before the chunk in one of
+   * the prefills. The record keeps the mean of the chunk's K and V over them. {@link Model#precomputeCorpus} finds passages.
    *
    * @param tokens copied
    * @return this
