@@ -37,6 +37,7 @@ Result<StoredPassages> StoredPassages::open(const ModelDescription& model, Chunk
   const size_t wanted = passage_tokens(key.predecessor.size());
   for (const std::span<const int32_t> tokens : passages) {
     if (key.draft && enough_passages(parts.size(), n_tokens, 1)) break;
+    if (wanted == 0) break;  // the predecessor is long enough
     if (!key.predecessor.empty() && parts.size() >= kPrecededPasses &&
         n_tokens >= kPrecededPasses * wanted) {
       break;

@@ -284,6 +284,7 @@ TEST_F(CorpusPrecomputeTest, APredecessorLeavesOutPassagesThatNoPrefillNeeds) {
   EXPECT_EQ(n_taken(112), 2u);
   EXPECT_EQ(n_taken(113), 2u);
   EXPECT_EQ(n_taken(191), 2u) << "one for each";
+  EXPECT_EQ(n_taken(kPrecededTokens), 0u);
 }
 
 TEST_F(CorpusPrecomputeTest, ATextThatIsNewAloneNeedsNoDraft) {
