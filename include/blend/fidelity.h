@@ -13,10 +13,10 @@ extern "C" {
 #endif
 
 /* The checks of one model's answers that were fused in one way: with one policy, at about one
- * ratio, from prompts whose worst chunk record was of one kind, of fewer than 800 reused rows or of
- * more. Each later check multiplies the
- * weight of a check by 255/256, so old ones fade. Tokens of one answer are not independent, so the
- * interval is wider the more the answers differ from each other. */
+ * ratio, from prompts whose worst chunk record was of one kind, either short prompts or long ones.
+ * Each later check multiplies the weight of a check by 255/256, so old ones fade. Tokens of one
+ * answer are not independent, so the interval is wider the more the answers differ from each
+ * other. */
 typedef struct blend_fidelity_row {
   uint32_t struct_size;
   uint32_t policy;    /* BLEND_POLICY_*, as the fusion's info has it */
@@ -47,9 +47,9 @@ typedef struct blend_fidelity_row {
 typedef int32_t (*blend_fidelity_fn)(void *user, const blend_fidelity_row *row);
 
 /* Calls `fn` for every way of fusing with a checked answer, in the order of model, policy, record,
- * length of the prompt (long ones first) and ratio; also for the ratio in force if no answer was checked at it yet. `model` NULL: all
- * models. `agreement_target` as in blend_fuse_options: ratio_now is for this target. Errors:
- * INVALID_ARGUMENT, IO, CALLBACK, FORKED. */
+ * short_prompts and ratio; also for the ratio in force if no answer was checked at it yet. `model`
+ * NULL: all models. `agreement_target` as in blend_fuse_options: ratio_now is for this target.
+ * Errors: INVALID_ARGUMENT, IO, CALLBACK, FORKED. */
 BLEND_API int32_t blend_store_get_fidelity(const blend_store *store, const blend_model *model,
                                            double agreement_target, blend_fidelity_fn fn,
                                            void *user, blend_error **err);

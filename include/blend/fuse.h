@@ -91,6 +91,7 @@ typedef struct blend_segment {
  *     is below the target, down if it is clearly above.
  *   - These are shares r for 800 or more reused rows. A prompt with n < 800 gets more, because it
  *     loses more at the same share: r^((n - 100) / 700), and r^0.3 below 310.
+ *     Checks of such prompts move an r of their own.
  *   - It is never below the least ratio that `profile` trusts.
  *   - With a machine the controller may raise it, as for BLEND_RATIO_AUTO.
  * The ratio so changes over time; give a number for fuses that are the same every day. Without a

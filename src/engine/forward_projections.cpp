@@ -1,4 +1,5 @@
 // Q, K and V of rows.
+#include <algorithm>
 #include <cstdint>
 
 #include "engine/forward.h"

@@ -64,7 +64,7 @@ Walk walk(const Curve& curve, double target, uint32_t n_checks, uint64_t seed) {
 TEST(FidelityLadder, AShortPromptTakesALargerShare) {
   EXPECT_EQ(share_of(0.2, 800), 0.2);
   EXPECT_EQ(share_of(0.2, 20000), 0.2);
-  // About as many rows down to 310 of them, then the same share.
+  // 160 to 200 rows of them down to 310, then the same share.
   EXPECT_NEAR(share_of(0.2, 600), 0.317, 1e-3);
   EXPECT_NEAR(share_of(0.2, 450), std::sqrt(0.2), 1e-12);
   EXPECT_NEAR(share_of(0.2, 310), 0.617, 1e-3);
